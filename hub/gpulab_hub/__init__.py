@@ -1,0 +1,1 @@
+"""The lab around the spawner: ledger, agent, pages, sign-in, and the `gpulab` command."""

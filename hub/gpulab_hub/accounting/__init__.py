@@ -1,0 +1,1 @@
+"""Pure rules of accounting: who may have what, who used what."""

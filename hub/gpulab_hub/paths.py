@@ -1,0 +1,74 @@
+"""Where everything of one lab lies below its state directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+DEFAULT_STATE = Path("/var/lib/gpulab")
+
+
+@dataclass(frozen=True, slots=True)
+class LabPaths:
+    """Paths of one lab.
+
+    Attributes:
+        state: The state directory (`--state`).
+    """
+
+    state: Path
+
+    @property
+    def config(self) -> Path:
+        """The site's settings, gpulab.yaml."""
+        return self.state / "gpulab.yaml"
+
+    @property
+    def database(self) -> Path:
+        """The lab's SQLite database, unless the settings name another."""
+        return self.state / "db" / "gpulab.sqlite"
+
+    @property
+    def hub_database(self) -> Path:
+        """JupyterHub's own SQLite database."""
+        return self.state / "db" / "jupyterhub.sqlite"
+
+    @property
+    def secrets(self) -> Path:
+        """Directory (0700) of cookie secret, proxy token, API tokens and the signing key."""
+        return self.state / "secrets"
+
+    @property
+    def hub_id(self) -> Path:
+        """File with this lab's id: 12 hexadecimal digits, made once."""
+        return self.state / "hub-id"
+
+    @property
+    def snapshot(self) -> Path:
+        """The snapshot file that the agent replaces every second, in a directory that the agent owns."""
+        return self.state / "agent" / "snapshot.json"
+
+    @property
+    def simulate(self) -> Path:
+        """Directory of the simulated machine: choice, library, state file, stand-in device nodes."""
+        return self.state / "simulate"
+
+    @property
+    def run(self) -> Path:
+        """Pid files, locks and the supervisor's socket."""
+        return self.state / "run"
+
+    @property
+    def servers(self) -> Path:
+        """One directory per open lease: passwd, group, and what the service writes for the server."""
+        return self.state / "servers"
+
+    @property
+    def log(self) -> Path:
+        """Logs of the lab's processes."""
+        return self.state / "log"
+
+    @property
+    def storage(self) -> Path:
+        """Default storage root, unless the settings name another."""
+        return self.state / "storage"

@@ -1,0 +1,190 @@
+"""Tables of the lab's own database.
+
+It is never the hub's database: the hub checks its own Alembic revision. Times are Unix seconds (UTC) in
+double precision. The unique index `one_open_lease_per_device` is what makes a double grant impossible: it
+holds against every writer, whatever their code believes.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+NAMES = {
+    "ix": "ix_%(column_0_label)s",
+    "uq": "uq_%(table_name)s_%(column_0_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+class Base(DeclarativeBase):
+    """Base of the lab's tables."""
+
+    metadata = MetaData(naming_convention=NAMES)
+
+
+class Person(Base):
+    """Somebody of the lab. Hub names change and are reused; `id`, `uid` and `slug` never are."""
+
+    __tablename__ = "people"
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    name: Mapped[str | None] = mapped_column(Text, unique=True)
+    """Current hub name; NULL once the person was removed."""
+    last_name: Mapped[str] = mapped_column(Text)
+    """Last hub name, kept for reports."""
+    uid: Mapped[int] = mapped_column(Integer, unique=True)
+    slug: Mapped[str] = mapped_column(String(63), unique=True)
+    created_at: Mapped[float] = mapped_column(Float(53))
+    removed_at: Mapped[float | None] = mapped_column(Float(53))
+
+
+class Identity(Base):
+    """One way in which a person signs in: a provider and its subject for them."""
+
+    __tablename__ = "identities"
+    __table_args__ = (UniqueConstraint("provider", "subject"),)
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    person_id: Mapped[str] = mapped_column(ForeignKey("people.id"), index=True)
+    provider: Mapped[str] = mapped_column(String(64))
+    subject: Mapped[str] = mapped_column(Text)
+
+
+class Account(Base):
+    """A local account: a name that an invite opens and a password then guards."""
+
+    __tablename__ = "accounts"
+
+    name: Mapped[str] = mapped_column(Text, primary_key=True)
+    admin: Mapped[bool] = mapped_column(Boolean, default=False)
+    password_hash: Mapped[str | None] = mapped_column(Text)
+    """Argon2id in PHC form; NULL until the invite was used."""
+    created_at: Mapped[float] = mapped_column(Float(53))
+    password_set_at: Mapped[float | None] = mapped_column(Float(53))
+
+
+class Invite(Base):
+    """A one-time link that sets the password of a local account. At most one an account is open."""
+
+    __tablename__ = "invites"
+    __table_args__ = (
+        Index(
+            "one_open_invite_per_account",
+            "account",
+            unique=True,
+            sqlite_where=text("closed_at IS NULL"),
+            postgresql_where=text("closed_at IS NULL"),
+        ),
+    )
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    account: Mapped[str] = mapped_column(ForeignKey("accounts.name", ondelete="CASCADE"))
+    secret_hash: Mapped[bytes] = mapped_column(LargeBinary(32), unique=True)
+    """SHA-256 of the secret; the secret has 256 random bits, so a slow hash adds nothing."""
+    created_at: Mapped[float] = mapped_column(Float(53))
+    expires_at: Mapped[float] = mapped_column(Float(53))
+    closed_at: Mapped[float | None] = mapped_column(Float(53))
+    outcome: Mapped[str | None] = mapped_column(String(16))
+    """`used` or `replaced`, once closed."""
+
+
+class LeaseRow(Base):
+    """A grant to one server. Open while `closed_at` is NULL; at most one is open for a server."""
+
+    __tablename__ = "leases"
+    __table_args__ = (
+        Index(
+            "one_open_lease_per_server",
+            "person_id",
+            "server",
+            unique=True,
+            sqlite_where=text("closed_at IS NULL"),
+            postgresql_where=text("closed_at IS NULL"),
+        ),
+        Index(
+            "open_leases",
+            "opened_at",
+            sqlite_where=text("closed_at IS NULL"),
+            postgresql_where=text("closed_at IS NULL"),
+        ),
+    )
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    node: Mapped[str] = mapped_column(Text)
+    person_id: Mapped[str] = mapped_column(ForeignKey("people.id"), index=True)
+    user_name: Mapped[str] = mapped_column(Text)
+    """Hub name at the time of the grant."""
+    server: Mapped[str] = mapped_column(String(64))
+    profile: Mapped[str] = mapped_column(String(64))
+    shape: Mapped[str] = mapped_column(String(64))
+    image: Mapped[str] = mapped_column(Text, default="")
+    state: Mapped[str] = mapped_column(String(16))
+    memory_bytes: Mapped[int] = mapped_column(BigInteger)
+    opened_at: Mapped[float] = mapped_column(Float(53))
+    ends_at: Mapped[float | None] = mapped_column(Float(53))
+    container_id: Mapped[str | None] = mapped_column(String(64), index=True)
+    container_name: Mapped[str | None] = mapped_column(Text)
+    closed_at: Mapped[float | None] = mapped_column(Float(53))
+    close_reason: Mapped[str | None] = mapped_column(Text)
+
+
+class LeaseDevice(Base):
+    """One device of a lease, with what it was when granted, so that history outlives the hardware."""
+
+    __tablename__ = "lease_devices"
+    __table_args__ = (
+        Index(
+            "one_open_lease_per_device",
+            "device",
+            "share",
+            unique=True,
+            sqlite_where=text("open"),
+            postgresql_where=text("open"),
+        ),
+    )
+
+    lease_id: Mapped[str] = mapped_column(ForeignKey("leases.id"), primary_key=True)
+    device: Mapped[str] = mapped_column(String(160), primary_key=True)
+    """Key of the device (`gpulab_spawner.placement.devices`)."""
+    share: Mapped[int] = mapped_column(Integer, default=0)
+    uuid: Mapped[str] = mapped_column(String(80))
+    model: Mapped[str | None] = mapped_column(Text)
+    profile: Mapped[str | None] = mapped_column(String(64))
+    memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    open: Mapped[bool] = mapped_column(Boolean)
+
+
+class Cordon(Base):
+    """A device that must not be granted, by an admin's word or by a health rule."""
+
+    __tablename__ = "cordons"
+
+    device: Mapped[str] = mapped_column(String(160), primary_key=True)
+    reason: Mapped[str] = mapped_column(Text)
+    by: Mapped[str] = mapped_column(Text)
+    since: Mapped[float] = mapped_column(Float(53))
+
+
+class Lock(Base):
+    """One row that every admission locks first: decisions on PostgreSQL follow each other."""
+
+    __tablename__ = "locks"
+
+    name: Mapped[str] = mapped_column(String(32), primary_key=True)
+    counter: Mapped[int] = mapped_column(BigInteger, default=0)

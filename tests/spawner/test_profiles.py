@@ -1,0 +1,88 @@
+import pytest
+
+from gpulab_spawner.errors import BadOptions, ConfigError
+from gpulab_spawner.placement.request import AtLeast, NoGpu, Slice, WholeGpus
+from gpulab_spawner.profiles import Defaults, read_profiles
+
+DEFAULTS = Defaults(image="gpulab/base:1", memory_bytes=4 << 30, environment={"SITE": "x"})
+
+
+def read(**entry):
+    return read_profiles([{"display_name": "One", **entry}], DEFAULTS).profiles[0]
+
+
+def test_an_entry_is_read_whole():
+    profile = read(
+        slug="pt",
+        description="torch",
+        default=True,
+        gpu=["none", "gpu:2", "mig", "memory"],
+        kubespawner_override={
+            "image": "gpulab/pytorch:2.7",
+            "mem_limit": "16G",
+            "mem_guarantee": "8G",
+            "cpu_limit": 4,
+            "environment": {"A": "b"},
+        },
+    )
+    assert (profile.slug, profile.image, profile.memory_bytes, profile.guarantee_bytes) == (
+        "pt",
+        "gpulab/pytorch:2.7",
+        16 << 30,
+        8 << 30,
+    )
+    assert profile.shm_bytes == 8 << 30
+    assert profile.environment == {"SITE": "x", "A": "b"}
+    assert profile.offers(WholeGpus(2))
+    assert not profile.offers(WholeGpus(1))
+    assert profile.offers(Slice("3g.40gb"))
+    assert profile.offers(AtLeast(11))
+    assert profile.first_shape() == NoGpu()
+
+
+def test_an_empty_list_still_gives_a_page():
+    catalogue = read_profiles([], DEFAULTS)
+    assert catalogue.default.slug == "python"
+    assert catalogue.default.offers(WholeGpus(1))
+
+
+@pytest.mark.parametrize(
+    ("entry", "key", "words"),
+    [
+        ({"profile_options": {}}, "profiles.0.profile_options", "one profile for each choice"),
+        ({"kubespawner_override": {"volumes": []}}, "kubespawner_override.volumes", "Known keys: cpu_limit"),
+        ({"kubespawner_override": {"cpu_limit": -1}}, "cpu_limit", "-1 is not a number of cores"),
+        ({"kubespawner_override": {"mem_limit": "lots"}}, "mem_limit", "'lots' is not a size"),
+        ({"kubespawner_override": {"mem_guarantee": "5G"}}, "mem_guarantee", "above mem_limit"),
+        (
+            {"kubespawner_override": {"environment": {"NVIDIA_VISIBLE_DEVICES": "all"}}},
+            "NVIDIA_VISIBLE",
+            "grant holds",
+        ),
+        ({"kubespawner_override": {"environment": {"A": 1}}}, "environment.A", "Quote it"),
+        ({"gpu": ["gpu:-1"]}, "profiles.0.gpu", "'gpu:-1' is not a GPU shape"),
+        ({"gpu": []}, "profiles.0.gpu", "not a list of shapes"),
+        ({"gpu": [1]}, "profiles.0.gpu", "not a GPU shape"),
+        ({"default": "yes"}, "profiles.0.default", "not true or false"),
+        ({"slug": "No Slug"}, "profiles.0.slug", "not a slug"),
+        ({"display_name": ""}, "profiles.0.display_name", "not a text"),
+    ],
+)
+def test_a_wrong_entry_is_refused_by_its_key(entry, key, words):
+    with pytest.raises(ConfigError) as caught:
+        read(**entry)
+    assert key in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_two_defaults_or_two_equal_slugs_are_refused():
+    one = {"display_name": "A", "default": True}
+    with pytest.raises(ConfigError, match="names an earlier profile"):
+        read_profiles([one, one], DEFAULTS)
+    with pytest.raises(ConfigError, match="more than one profile is the default"):
+        read_profiles([one, {**one, "slug": "b"}], DEFAULTS)
+
+
+def test_an_unknown_profile_is_refused_with_those_there_are():
+    with pytest.raises(BadOptions, match=r"no environment 'x'.*Choose one of: one"):
+        read_profiles([{"display_name": "One"}], DEFAULTS).get("x")
