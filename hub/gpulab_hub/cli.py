@@ -1,0 +1,39 @@
+"""The `gpulab` command: a table of subcommands, each imported when it is called."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+COMMANDS = {
+    "agent": "gpulab_hub.commands.agent:agent",
+    "db": "gpulab_hub.commands.db:db",
+    "devices": "gpulab_hub.commands.devices:devices",
+    "doctor": "gpulab_hub.commands.doctor:doctor",
+    "down": "gpulab_hub.commands.lab:down",
+    "images": "gpulab_hub.commands.images:images",
+    "leases": "gpulab_hub.commands.leases:leases",
+    "simulate": "gpulab_hub.commands.simulate:simulate",
+    "status": "gpulab_hub.commands.lab:status",
+    "user": "gpulab_hub.commands.user:user",
+}
+
+
+class _Lazy(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, name = COMMANDS[cmd_name].split(":")
+        command = getattr(import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.command(cls=_Lazy)
+@click.version_option(package_name="gpulab")
+def main() -> None:
+    """Run and look after a GPU lab."""
