@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import cast
 
 import click
 
@@ -28,9 +29,7 @@ class _Lazy(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, name = COMMANDS[cmd_name].split(":")
-        command = getattr(import_module(module), name)
-        assert isinstance(command, click.Command)
-        return command
+        return cast(click.Command, getattr(import_module(module), name))
 
 
 @click.command(cls=_Lazy)
