@@ -1,0 +1,303 @@
+"""A Docker Engine of memory that speaks Docker's HTTP API on a unix socket, with faults that have names.
+
+It knows as much of the API as the product uses. A fault is set, as in
+`engine.fault = AnswersServerError("inspect")`, and stays until it is taken away.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socketserver
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlparse
+
+
+@dataclass(frozen=True)
+class AnswersServerError:
+    """Answers HTTP 500 to an operation and does nothing."""
+
+    operation: str
+
+
+@dataclass(frozen=True)
+class FailsAfterDoing:
+    """Does the operation, then answers HTTP 500: the caller cannot know that it was done."""
+
+    operation: str
+
+
+@dataclass(frozen=True)
+class DropsTheConnection:
+    """Closes the connection without an answer."""
+
+    operation: str
+
+
+@dataclass(frozen=True)
+class NeverAnswers:
+    """Keeps the connection open and silent until the fault is taken away."""
+
+    operation: str
+
+
+@dataclass(frozen=True)
+class RemovalInProgress:
+    """Answers HTTP 409 to a removal, and removes the container after some more looks at it."""
+
+    looks: int = 2
+
+
+Fault = AnswersServerError | FailsAfterDoing | DropsTheConnection | NeverAnswers | RemovalInProgress
+
+
+@dataclass
+class FakeContainer:
+    """A container of memory."""
+
+    id: str
+    name: str
+    config: dict[str, Any]
+    status: str = "created"
+    exit_code: int = 0
+    oom_killed: bool = False
+    error: str = ""
+    output: str = ""
+    address: str = "127.0.0.1"
+    looks_until_gone: int | None = None
+
+
+@dataclass
+class FakeEngine:
+    """The engine's memory; tests read and change it directly.
+
+    Attributes:
+        images: References that are on this machine.
+        containers: Id to container.
+        fault: What goes wrong now.
+        on_start: Called with a container when it starts.
+        calls: Operations in order.
+    """
+
+    socket: Path
+    images: set[str] = field(default_factory=lambda: {"gpulab/base:1"})
+    containers: dict[str, FakeContainer] = field(default_factory=dict)
+    networks: set[str] = field(default_factory=lambda: {"gpulab-net", "none"})
+    fault: Fault | None = None
+    on_start: Any = None
+    short_container_exit_code: int = 0
+    calls: list[str] = field(default_factory=list)
+    released: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def url(self) -> str:
+        """The engine's address for docker-py."""
+        return f"unix://{self.socket}"
+
+    def find(self, key: str) -> FakeContainer | None:
+        """Return the container of an id, a prefix of one, or a name."""
+        for container in self.containers.values():
+            if container.name == key or (len(key) >= 12 and container.id.startswith(key)):
+                return container
+        return None
+
+    def end(self, container: FakeContainer, code: int = 0, *, oom: bool = False) -> None:
+        """Let a container exit by itself."""
+        container.status, container.exit_code, container.oom_killed = "exited", code, oom
+
+
+_ROUTES = [
+    ("POST", r"/containers/create", "create"),
+    ("GET", r"/containers/json", "list"),
+    ("GET", r"/containers/(?P<key>[^/]+)/json", "inspect"),
+    ("POST", r"/containers/(?P<key>[^/]+)/start", "start"),
+    ("POST", r"/containers/(?P<key>[^/]+)/stop", "stop"),
+    ("POST", r"/containers/(?P<key>[^/]+)/wait", "wait"),
+    ("GET", r"/containers/(?P<key>[^/]+)/logs", "logs"),
+    ("DELETE", r"/containers/(?P<key>[^/]+)", "remove"),
+    ("GET", r"/images/(?P<key>.+)/json", "image"),
+    ("GET", r"/version", "version"),
+]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    engine: FakeEngine
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Say nothing."""
+
+    def address_string(self) -> str:
+        return "unix"
+
+    def _dispatch(self, method: str) -> None:
+        url = urlparse(self.path)
+        path = re.sub(r"^/v[0-9.]+", "", url.path)
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(length) or b"null")
+        query = {k: v[0] for k, v in parse_qs(url.query).items()}
+        for verb, pattern, operation in _ROUTES:
+            if verb == method and (match := re.fullmatch(pattern, path)):
+                self.engine.calls.append(operation)
+                return self._act(operation, match.groupdict().get("key", ""), query, body)
+        return self._answer(404, {"message": f"the fake engine has no {method} {path}"})
+
+    def _act(self, operation: str, key: str, query: dict[str, str], body: Any) -> None:
+        fault = self.engine.fault
+        hit = getattr(fault, "operation", None) == operation
+        if hit and isinstance(fault, AnswersServerError):
+            return self._answer(500, {"message": "injected fault"})
+        if hit and isinstance(fault, DropsTheConnection):
+            self.close_connection = True
+            return None
+        if hit and isinstance(fault, NeverAnswers):
+            self.engine.released.wait(30)
+            self.close_connection = True
+            return None
+        status, value = getattr(self, f"_{operation}")(key, query, body)
+        if hit and isinstance(fault, FailsAfterDoing):
+            return self._answer(500, {"message": "injected fault"})
+        return self._answer(status, value)
+
+    def _create(self, key: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
+        name = query.get("name", "")
+        if body["Image"] not in self.engine.images:
+            return 404, {"message": f"No such image: {body['Image']}"}
+        if self.engine.find(name):
+            return 409, {"message": f'Conflict. The container name "/{name}" is already in use'}
+        container = FakeContainer(uuid.uuid4().hex * 2, name, body)
+        self.engine.containers[container.id] = container
+        return 201, {"Id": container.id, "Warnings": []}
+
+    def _list(self, key: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
+        wanted = json.loads(query.get("filters", "{}")).get("label", [])
+        pairs = [w.split("=", 1) for w in wanted]
+        found = [
+            {"Id": c.id}
+            for c in self.engine.containers.values()
+            if all((c.config.get("Labels") or {}).get(k) == v for k, v in pairs)
+        ]
+        return 200, found
+
+    def _inspect(self, key: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
+        container = self.engine.find(key)
+        if container and container.looks_until_gone is not None:
+            container.looks_until_gone -= 1
+            if container.looks_until_gone < 0:
+                self.engine.containers.pop(container.id)
+                container = None
+        if container is None:
+            return 404, {"message": f"No such container: {key}"}
+        network = container.config.get("HostConfig", {}).get("NetworkMode", "bridge")
+        return 200, {
+            "Id": container.id,
+            "Name": f"/{container.name}",
+            "Config": {"Labels": container.config.get("Labels") or {}, "Tty": False},
+            "State": {
+                "Status": container.status,
+                "Running": container.status == "running",
+                "ExitCode": container.exit_code,
+                "OOMKilled": container.oom_killed,
+                "Error": container.error,
+                "FinishedAt": "2026-01-02T03:04:05Z",
+            },
+            "NetworkSettings": {"Networks": {network: {"IPAddress": container.address}}},
+        }
+
+    def _start(self, key: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
+        container = self.engine.find(key)
+        if container is None:
+            return 404, {"message": f"No such container: {key}"}
+        container.status = "running"
+        if "Entrypoint" in container.config:
+            self.engine.end(container, self.engine.short_container_exit_code)
+        if self.engine.on_start:
+            self.engine.on_start(container)
+        return 204, None
+
+    def _stop(self, key: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
+        container = self.engine.find(key)
+        if container is None:
+            return 404, {"message": f"No such container: {key}"}
+        if container.status == "running":
+            self.engine.end(container, 143)
+        return 204, None
+
+    def _wait(self, key: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
+        container = self.engine.find(key)
+        return (200, {"StatusCode": container.exit_code}) if container else (404, {"message": "gone"})
+
+    def _logs(self, key: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
+        container = self.engine.find(key)
+        if container is None:
+            return 404, {"message": "gone"}
+        text = container.output.encode()
+        frame = b"\x01\0\0\0" + len(text).to_bytes(4, "big") + text if text else b""
+        return 200, frame
+
+    def _remove(self, key: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
+        container = self.engine.find(key)
+        if container is None:
+            return 404, {"message": f"No such container: {key}"}
+        if isinstance(self.engine.fault, RemovalInProgress):
+            container.looks_until_gone = self.engine.fault.looks
+            return 409, {"message": "removal of container is already in progress"}
+        if container.status == "running" and query.get("force") not in ("1", "True", "true"):
+            return 409, {"message": "You cannot remove a running container"}
+        self.engine.containers.pop(container.id)
+        return 204, None
+
+    def _image(self, key: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
+        if key not in self.engine.images:
+            return 404, {"message": f"No such image: {key}"}
+        return 200, {"Id": "sha256:1", "Config": {"Cmd": ["start"], "Env": [], "Volumes": None}}
+
+    def _version(self, key: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
+        return 200, {"ApiVersion": "1.41", "Version": "20.10.24", "MinAPIVersion": "1.24"}
+
+    def _answer(self, status: int, value: Any) -> None:
+        body = value if isinstance(value, bytes) else b"" if value is None else json.dumps(value).encode()
+        self.send_response(status)
+        kind = "application/octet-stream" if isinstance(value, bytes) else "application/json"
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        self._dispatch("GET")
+
+    def do_POST(self) -> None:
+        self._dispatch("POST")
+
+    def do_DELETE(self) -> None:
+        self._dispatch("DELETE")
+
+
+class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+
+@contextmanager
+def fake_engine(directory: Path) -> Iterator[FakeEngine]:
+    """Run a fake engine on a socket in a directory."""
+    engine = FakeEngine(directory / "docker.sock")
+    handler = type("Handler", (_Handler,), {"engine": engine})
+    server = _Server(str(engine.socket), handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield engine
+    finally:
+        engine.released.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()

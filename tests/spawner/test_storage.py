@@ -1,0 +1,106 @@
+import os
+from pathlib import Path
+
+import pytest
+from tests.fakes.docker_engine import AnswersServerError
+
+from gpulab_spawner.container import Site
+from gpulab_spawner.errors import EngineUnavailable, HostDiskShort, StorageUnavailable
+from gpulab_spawner.gate import Lease, Person
+from gpulab_spawner.storage import Storage
+
+pytestmark = pytest.mark.skipif(
+    os.getuid() != 0, reason="needs root: the owner of made directories is checked"
+)
+ADA = Person("p" * 32, "ada", 200001, "ada-1f2e3d")
+
+
+@pytest.fixture
+def lab(tmp_path, engine, fake):
+    (tmp_path / "root").mkdir()
+    site = Site(
+        "0123456789ab", "gpulab-net", str(tmp_path / "root"), str(tmp_path / "servers"), "gpulab/base:1"
+    )
+    fake.on_start = lambda container: make(tmp_path / "root", container)
+    return Storage(site, engine, 2**30, lambda path: 10 * 2**30)
+
+
+def make(root: Path, container):
+    """Do what the storage container would."""
+    if "/storage/" in container.config["Cmd"][0]:
+        for name in ("", "home", "workspace"):
+            (root / ADA.slug / name).mkdir(exist_ok=True)
+            os.chown(root / ADA.slug / name, ADA.uid if name else 0, ADA.uid if name else 0)
+
+
+def test_directories_are_made_once(lab, fake, tmp_path):
+    assert lab.prepare(ADA)
+    assert fake.calls.count("create") == 2
+    assert not lab.prepare(ADA)
+    assert fake.calls.count("create") == 2
+    assert fake.containers == {}
+
+
+def test_a_half_made_home_is_finished(lab, tmp_path):
+    (tmp_path / "root" / ADA.slug / "home").mkdir(parents=True)
+    assert lab.prepare(ADA)
+
+
+def test_what_belongs_to_someone_else_is_not_handed_over(lab, tmp_path):
+    lab.prepare(ADA)
+    os.chown(tmp_path / "root" / ADA.slug / "home", 200002, 200002)
+    with pytest.raises(StorageUnavailable, match="belongs to uid 200002, not to uid 200001"):
+        lab.prepare(ADA)
+
+
+@pytest.mark.parametrize("planted", ["", "home", "workspace"])
+def test_a_link_in_the_place_of_a_directory_is_refused(lab, tmp_path, planted):
+    lab.prepare(ADA)
+    path = tmp_path / "root" / ADA.slug / planted
+    path.rename(tmp_path / "moved")
+    path.symlink_to("/")
+    with pytest.raises(StorageUnavailable, match="is not a directory"):
+        lab.prepare(ADA)
+
+
+def test_a_missing_root_is_refused_and_nothing_is_made(lab, fake, tmp_path):
+    (tmp_path / "root").rmdir()
+    with pytest.raises(StorageUnavailable, match=r"storage root .* cannot be used: No such file"):
+        lab.prepare(ADA)
+    assert fake.calls == []
+
+
+def test_a_full_root_is_refused_with_the_figures(tmp_path, engine):
+    site = Site("0123456789ab", "n", str(tmp_path), str(tmp_path / "servers"), "gpulab/base:1")
+    with pytest.raises(HostDiskShort, match=r"0\.5 GiB are free, 1\.0 GiB are kept") as caught:
+        Storage(site, engine, 2**30, lambda path: 2**29).prepare(ADA)
+    assert "Running servers go on" in caught.value.next_step
+
+
+def test_an_engine_that_sees_another_disk_is_noticed(lab, fake):
+    fake.on_start = None
+    with pytest.raises(StorageUnavailable, match="were not made"):
+        lab.prepare(ADA)
+
+
+def test_a_container_that_fails_is_worded_with_its_output(lab, fake):
+    fake.on_start = lambda c: (setattr(c, "output", "chown: Operation not permitted\n"), fake.end(c, 1))
+    with pytest.raises(StorageUnavailable, match="Operation not permitted"):
+        lab.prepare(ADA)
+
+
+def test_a_fault_of_docker_leaves_no_container(lab, fake):
+    fake.fault = AnswersServerError("start")
+    with pytest.raises(EngineUnavailable):
+        lab.prepare(ADA)
+    assert fake.containers == {}
+
+
+def test_the_files_of_a_lease_come_and_go(lab, tmp_path):
+    lease = Lease("1" * 32, "w", ADA, "", "python", (), 1, 0.0)
+    lab.write_files(lease, ())
+    directory = tmp_path / "servers" / lease.id
+    assert "lab:x:200001" in (directory / "passwd").read_text()
+    assert (directory / "channel").is_dir()
+    lab.remove_files(lease.id)
+    assert not directory.exists()
