@@ -1,0 +1,125 @@
+"""One NVML call at a time: a value, or None with a code and a reason in words.
+
+The binding raises for every answer that is not a success, and most of those are ordinary: a card without
+fans, a list that only root sees, a driver older than the question. Here they become an `Answer`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+SUCCESS = 0
+NOT_SUPPORTED = 3
+NO_PERMISSION = 4
+NOT_FOUND = 6
+DRIVER_NOT_LOADED = 9
+LIBRARY_NOT_FOUND = 12
+FUNCTION_NOT_FOUND = 13
+GPU_IS_LOST = 15
+RESET_REQUIRED = 16
+VERSION_MISMATCH = 18
+UNREADABLE = -1
+"""Code of our own: the binding could not make a value of what NVML answered."""
+
+_REASONS = {
+    1: "NVML is not initialised",
+    2: "NVML refused the question",
+    NOT_SUPPORTED: "this GPU does not report it",
+    NO_PERMISSION: "NVML shows it to root only",
+    NOT_FOUND: "NVML does not find it",
+    8: "the GPU's power cables are not properly attached",
+    DRIVER_NOT_LOADED: "the driver is not loaded",
+    10: "NVML timed out",
+    11: "the kernel has a problem with the GPU's interrupts",
+    FUNCTION_NOT_FOUND: "this driver is too old to report it",
+    14: "the GPU's inforom is corrupted",
+    GPU_IS_LOST: "the GPU is lost",
+    RESET_REQUIRED: "the GPU needs a reset",
+    17: "the operating system blocked the call",
+    VERSION_MISMATCH: "driver and library have different versions",
+    999: "NVML answered 'unknown error'",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one call gave.
+
+    Attributes:
+        value: What NVML answered, None if it did not.
+        code: NVML's return code; 0 is success.
+        reason: Why there is no value, in words.
+    """
+
+    value: Any = None
+    code: int = SUCCESS
+    reason: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is a value."""
+        return self.code == SUCCESS
+
+
+class Calls:
+    """The calls of one NVML binding.
+
+    Args:
+        binding: The module `pynvml`, or what looks like it.
+    """
+
+    def __init__(self, binding: Any) -> None:
+        self.binding = binding
+
+    def ask(self, function: str, *arguments: Any) -> Answer:
+        """Call a function of the binding by its name; never raises for what NVML answers."""
+        call = getattr(self.binding, function, None)
+        if call is None:
+            return failed(FUNCTION_NOT_FOUND)
+        try:
+            return Answer(call(*arguments))
+        except self.binding.NVMLError as error:
+            return failed(int(getattr(error, "value", 999)))
+        except (UnicodeError, ctypes.ArgumentError, AttributeError, TypeError, ValueError, OSError) as error:
+            return Answer(None, UNREADABLE, f"NVML's answer is unreadable ({type(error).__name__})")
+
+
+class Fields:
+    """Reads the fields of one device and keeps why some are not known.
+
+    Args:
+        calls: The calls of the binding.
+        handle: NVML handle of the device.
+    """
+
+    def __init__(self, calls: Calls, handle: Any) -> None:
+        self._calls = calls
+        self._handle = handle
+        self.unknown: dict[str, str] = {}
+        self.codes: set[int] = set()
+
+    def get(self, field: str, function: str, *arguments: Any) -> Any:
+        """Return what a function answers for the device, or None with the reason noted under the field."""
+        answer = self._calls.ask(function, self._handle, *arguments)
+        self.codes.add(answer.code)
+        if answer.reason:
+            self.unknown[field] = answer.reason
+        return answer.value
+
+    def text(self, field: str, function: str) -> str | None:
+        """Return a textual field."""
+        return text_of(self.get(field, function))
+
+
+def failed(code: int) -> Answer:
+    """Return the answer of a failed call."""
+    return Answer(None, code, _REASONS.get(code, f"NVML answered error {code}"))
+
+
+def text_of(value: Any) -> str | None:
+    """Return a text that a binding gave as str or bytes; what is no UTF-8 is replaced, never raised."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", errors="replace")
+    return value if isinstance(value, str) else None
