@@ -176,7 +176,8 @@ class MigReader:
 def _mark_shared(migs: Iterable[MigDevice]) -> tuple[MigDevice, ...]:
     """Withhold compute instances that share a GPU instance: neither memory nor place is theirs alone."""
     migs = tuple(migs)
-    uses = Counter(m.gpu_instance for m in migs if m.gpu_instance is not None)
+    uses = Counter(m.gpu_instance for m in migs)
+    shared = {gi for gi, count in uses.items() if gi is not None and count > 1}
     return tuple(
-        replace(m, problem=m.problem or _SHARED) if uses.get(m.gpu_instance, 0) > 1 else m for m in migs
+        replace(m, problem=m.problem or _SHARED) if m.gpu_instance in shared else m for m in migs
     )

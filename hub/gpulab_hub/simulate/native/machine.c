@@ -1,0 +1,191 @@
+/* The mapped state, handles, and what this process may see of the machine.
+ *
+ * The state file is found by $GPULAB_SIMULATE, else at the place where containers get it. It names the
+ * directory of the stand-in device nodes. Where that very directory is, this is the host and every node in it
+ * counts. Elsewhere this is a container: then only nodes in /dev count that have the right numbers and that
+ * the device cgroup lets us open. A node without a driver answers ENXIO; one that the cgroup forbids, EPERM.
+ */
+#define _GNU_SOURCE
+#include "machine.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define CONTAINER_STATE "/usr/local/share/gpulab/simulated-machine"
+
+enum { KIND_GPU = 1, KIND_MIG = 2, KIND_GPU_INSTANCE = 3, KIND_COMPUTE_INSTANCE = 4 };
+
+State *machine;
+static uint32_t users;
+static uint32_t visible[MAX_GPUS], visible_count;
+static int in_container, all_visible;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void wait_while(const uint32_t *flag) {
+  while (*(const volatile uint32_t *)flag) usleep(20000);
+}
+
+/* Whether a node is there, is the device that it should be, and may be opened. */
+static int granted(const char *name, uint32_t major, uint32_t minor, int mode) {
+  char path[640];
+  struct statx node;
+  snprintf(path, sizeof path, "%s/%s", in_container ? "/dev" : machine->nodes, name);
+  if (statx(AT_FDCWD, path, 0, STATX_TYPE, &node)) return 0;
+  if (!S_ISCHR(node.stx_mode) || node.stx_rdev_major != major || node.stx_rdev_minor != minor) return 0;
+  if (!in_container) return 1;
+  int file = open(path, mode | O_CLOEXEC | O_NONBLOCK);
+  if (file >= 0) close(file);
+  return file >= 0 || errno == ENXIO || errno == ENODEV;
+}
+
+static int granted_capability(uint32_t minor) {
+  char name[64];
+  snprintf(name, sizeof name, "nvidia-caps/nvidia-cap%u", minor);
+  return granted(name, machine->major_caps, minor, O_RDONLY);
+}
+
+static void look_at_nodes(void) {
+  struct statx found;
+  all_visible = !machine->nodes[0]; /* a machine without nodes, for processes of the host only */
+  in_container = !all_visible && (statx(AT_FDCWD, machine->nodes, 0, STATX_INO, &found) != 0 ||
+                                  found.stx_ino != machine->nodes_inode);
+  visible_count = 0;
+  for (uint32_t at = 0; at < machine->gpus && at < MAX_GPUS; at++) {
+    char name[32];
+    uint32_t minor = machine->gpu[at].minor;
+    snprintf(name, sizeof name, "nvidia%u", minor);
+    if (all_visible || granted(name, machine->major_gpu, minor, O_RDWR)) visible[visible_count++] = at;
+  }
+}
+
+static int map_state(void) {
+  const char *path = getenv("GPULAB_SIMULATE");
+  int file = open(path && *path ? path : CONTAINER_STATE, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return DRIVER_NOT_LOADED;
+  off_t size = lseek(file, 0, SEEK_END);
+  State *mapped = size == (off_t)sizeof(State) ? mmap(0, sizeof(State), PROT_READ, MAP_SHARED, file, 0) : MAP_FAILED;
+  close(file);
+  if (mapped == MAP_FAILED) return VERSION_MISMATCH;
+  if (mapped->magic != MAGIC || mapped->size != sizeof(State)) {
+    munmap(mapped, sizeof(State));
+    return VERSION_MISMATCH;
+  }
+  machine = mapped;
+  return OK;
+}
+
+NVML nvmlInitWithFlags(uint32_t flags) {
+  (void)flags;
+  pthread_mutex_lock(&lock);
+  int code = OK;
+  if (!users) {
+    if (machine) munmap(machine, sizeof(State));
+    machine = NULL;
+    code = map_state();
+    if (!code) {
+      wait_while(&machine->hang);
+      code = machine->init_error;
+    }
+    if (!code) look_at_nodes();
+    if (!code && !visible_count) code = DRIVER_NOT_LOADED;
+  }
+  if (!code) users++;
+  pthread_mutex_unlock(&lock);
+  return code;
+}
+
+NVML nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+NVML nvmlInit(void) { return nvmlInitWithFlags(0); }
+
+NVML nvmlShutdown(void) {
+  pthread_mutex_lock(&lock);
+  int code = users ? OK : UNINITIALIZED;
+  if (users) users--;
+  pthread_mutex_unlock(&lock);
+  return code;
+}
+
+int started(void) {
+  if (!machine || !users) return UNINITIALIZED;
+  wait_while(&machine->hang);
+  return OK;
+}
+
+int inside_container(void) { return in_container; }
+uint32_t visible_gpus(void) { return visible_count; }
+int visible_gpu(uint32_t index) { return index < visible_count ? (int)visible[index] : -1; }
+
+uint32_t gpu_index(uint32_t at) {
+  for (uint32_t index = 0; index < visible_count; index++)
+    if (visible[index] == at) return index;
+  return NOTHING;
+}
+
+int visible_mig(uint32_t gpu_at, uint32_t mig_at) {
+  Mig *mig = &machine->gpu[gpu_at].mig[mig_at];
+  if (!mig->used) return 0;
+  return all_visible || (granted_capability(mig->gi_minor) && granted_capability(mig->ci_minor));
+}
+
+/* The driver asks for the capability "mig/monitor" (minor 2) or "mig/config" (minor 1). */
+int may_look_around(void) {
+  if (machine->unprivileged) return 0;
+  return all_visible || granted_capability(2) || granted_capability(1);
+}
+
+/* Handles are opaque to callers: a kind and two positions, never dereferenced. */
+static Handle handle_of(uint32_t kind, uint32_t gpu, uint32_t mig) {
+  return (Handle)(uintptr_t)(kind << 28 | gpu << 8 | mig);
+}
+Handle gpu_handle(uint32_t gpu) { return handle_of(KIND_GPU, gpu, 0); }
+Handle mig_handle(uint32_t gpu, uint32_t mig) { return handle_of(KIND_MIG, gpu, mig); }
+Handle gpu_instance_handle(uint32_t gpu, uint32_t mig) { return handle_of(KIND_GPU_INSTANCE, gpu, mig); }
+Handle compute_instance_handle(uint32_t gpu, uint32_t mig) { return handle_of(KIND_COMPUTE_INSTANCE, gpu, mig); }
+
+static int locate(Handle handle, Target *target, uint32_t *kind) {
+  STARTED();
+  uint32_t value = (uint32_t)(uintptr_t)handle;
+  *kind = value >> 28;
+  target->gpu_at = value >> 8 & 0xff;
+  target->mig_at = value & 0xff;
+  if (!*kind || *kind > KIND_COMPUTE_INSTANCE || target->gpu_at >= machine->gpus) return INVALID_ARGUMENT;
+  target->gpu = &machine->gpu[target->gpu_at];
+  target->mig = NULL;
+  if (*kind != KIND_GPU) {
+    if (target->mig_at >= MAX_MIGS || !target->gpu->mig[target->mig_at].used) return INVALID_ARGUMENT;
+    target->mig = &target->gpu->mig[target->mig_at];
+  }
+  wait_while(&target->gpu->hang);
+  if (target->gpu->lost) return GPU_IS_LOST;
+  return target->gpu->reset_required ? RESET_REQUIRED : OK;
+}
+
+int find(Handle handle, Target *target) {
+  uint32_t kind;
+  int code = locate(handle, target, &kind);
+  return code ? code : kind <= KIND_MIG ? OK : INVALID_ARGUMENT;
+}
+
+int find_gpu(Handle handle, Target *target) {
+  int code = find(handle, target);
+  return code ? code : target->mig ? NOT_SUPPORTED : OK;
+}
+
+int find_instance(Handle handle, Target *target) {
+  uint32_t kind;
+  int code = locate(handle, target, &kind);
+  return code ? code : kind >= KIND_GPU_INSTANCE ? OK : INVALID_ARGUMENT;
+}
+
+int put_text(char *out, uint32_t room, const char *text) {
+  if (!out) return INVALID_ARGUMENT;
+  if (strlen(text) + 1 > room) return INSUFFICIENT_SIZE;
+  strcpy(out, text);
+  return OK;
+}
