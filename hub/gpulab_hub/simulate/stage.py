@@ -87,13 +87,16 @@ class SimulatedMachine:
         ctypes.CDLL(str(self.library), mode=ctypes.RTLD_GLOBAL)
 
 
-def prepare(machine: str, directory: Path, *, with_nodes: bool = True) -> SimulatedMachine:
+def prepare(
+    machine: str, directory: Path, *, with_nodes: bool = True, cache: Path | None = None
+) -> SimulatedMachine:
     """Make a directory hold a simulated machine.
 
     Args:
         machine: Name of a shipped machine, or path of a YAML file.
         directory: Where to put it; absolute.
         with_nodes: Whether to make device nodes, which needs root. Without them no container can get a GPU.
+        cache: Where the compiled library is kept; None keeps it in the directory.
 
     Raises:
         ConfigError: The machine does not exist or is wrong.
@@ -103,7 +106,8 @@ def prepare(machine: str, directory: Path, *, with_nodes: bool = True) -> Simula
     name, text, source = shipped.description(machine)
     described = parse(text, name, shipped.models(), source)
     with _undone_on_failure(directory):
-        built = library.build(directory / "lib")
+        (directory / "lib").mkdir(parents=True, exist_ok=True)
+        built = library.build(cache or directory / "lib")
         _point(directory / "lib/current", built.parent)
         result = SimulatedMachine(name, directory, with_nodes)
         if not _is_same(result, text):
@@ -183,7 +187,7 @@ def _is_same(machine: SimulatedMachine, text: str) -> bool:
 def _point(link: Path, target: Path) -> None:
     fresh = link.with_name("current.new")
     fresh.unlink(missing_ok=True)
-    fresh.symlink_to(target.name)
+    fresh.symlink_to(target)
     fresh.rename(link)
 
 
