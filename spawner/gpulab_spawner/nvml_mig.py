@@ -178,6 +178,4 @@ def _mark_shared(migs: Iterable[MigDevice]) -> tuple[MigDevice, ...]:
     migs = tuple(migs)
     uses = Counter(m.gpu_instance for m in migs)
     shared = {gi for gi, count in uses.items() if gi is not None and count > 1}
-    return tuple(
-        replace(m, problem=m.problem or _SHARED) if m.gpu_instance in shared else m for m in migs
-    )
+    return tuple(replace(m, problem=m.problem or _SHARED) if m.gpu_instance in shared else m for m in migs)

@@ -1,70 +1,41 @@
-"""What a container needs so that it sees exactly the simulated devices of its lease.
+"""How containers get simulated devices, so that each sees exactly those of its lease.
 
-Two forms of the same thing: plain lists for `docker create` (injection mode `devices`), and a CDI
-specification (mode `cdi`). A whole GPU has one node of its own, a MIG device three: its GPU's, and the access
-nodes of its GPU instance and its compute instance.
+For the injection way `devices` a simulated machine is another set of driver files: its nodes lie in a
+directory of their own, and its driver consists of the library and the state (`driver_files`). For the way
+`cdi` it has a CDI specification (`cdi_spec`).
 """
 
 from __future__ import annotations
 
-import sysconfig
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpulab_hub.driver_files import TARGET
 from gpulab_hub.simulate import library
-from gpulab_hub.simulate.nodes import COMMON, CONTROL_MINOR, capability_path
+from gpulab_hub.simulate.nodes import CONTROL_MINOR, capability_path
 from gpulab_hub.simulate.stage import VARIABLE, SimulatedMachine
 from gpulab_hub.simulate.state import Gpu, Mig, State, opened
-from gpulab_spawner.errors import ConfigError, DeviceVanished
-from gpulab_spawner.placement.devices import Device
+from gpulab_spawner.errors import ConfigError
+from gpulab_spawner.injection import DriverFiles
 
 CONTAINER_STATE = "/usr/local/share/gpulab/simulated-machine"
 """The state file in a container; the library looks there also where the variable is lost, as over SSH."""
 
-CONTAINER_LIBRARY = f"/usr/lib/{sysconfig.get_config_var('MULTIARCH') or 'x86_64-linux-gnu'}/{library.NAME}"
-"""The library in a container: on the loader's path of Debian's and Ubuntu's images without a cache."""
-
+CONTAINER_LIBRARY = f"{TARGET}/{library.NAME}"
 CDI_KIND = "nvidia.com/gpu"
 
 
-@dataclass(frozen=True, slots=True)
-class Injection:
-    """What to add to a container; all empty for a server without GPUs.
-
-    Attributes:
-        nodes: Device nodes: path on the host, path in the container. Give them with permissions `rw`.
-        files: Files to bind read-only: path on the host, path in the container.
-        environment: Variables to set.
-    """
-
-    nodes: tuple[tuple[str, str], ...] = ()
-    files: tuple[tuple[str, str], ...] = ()
-    environment: dict[str, str] = field(default_factory=dict)
-
-
-def injection(machine: SimulatedMachine, devices: Sequence[Device]) -> Injection:
-    """Return what a container needs for these devices.
+def driver_files(machine: SimulatedMachine) -> DriverFiles:
+    """Return what stands for the driver of a machine in the injection way `devices`.
 
     Raises:
-        DeviceVanished: A device has no node any more: the layout was changed since it was granted.
         ConfigError: The machine was prepared without device nodes.
     """
-    if not devices:
-        return Injection()
     _need_nodes(machine)
-    paths = list(COMMON)
-    for device in devices:
-        for path in (f"nvidia{device.minor}", *map(capability_path, device.cap_minors)):
-            if not (machine.nodes / path).is_char_device():
-                raise DeviceVanished(
-                    f"{device.key} has no device node /dev/{path} on this machine any more.",
-                    next_step="Stop the server and start it again with what is there now.",
-                    details={"device": device.key},
-                )
-            paths.append(path)
-    nodes = tuple((str(machine.nodes / path), f"/dev/{path}") for path in dict.fromkeys(paths))
-    return Injection(nodes, _files(machine), {VARIABLE: CONTAINER_STATE})
+    return DriverFiles(
+        node_root=str(machine.nodes),
+        binds={str(machine.library): CONTAINER_LIBRARY, str(machine.state): CONTAINER_STATE},
+        environment={VARIABLE: CONTAINER_STATE},
+    )
 
 
 def cdi_spec(machine: SimulatedMachine) -> dict[str, object]:
@@ -77,7 +48,7 @@ def cdi_spec(machine: SimulatedMachine) -> dict[str, object]:
         ConfigError: The machine was prepared without device nodes, or has no device; CDI knows no empty
             specification.
     """
-    _need_nodes(machine)
+    files = driver_files(machine)
     with opened(machine.state) as state:
         devices = [
             {"name": name, "containerEdits": {"deviceNodes": edits}}
@@ -93,7 +64,7 @@ def cdi_spec(machine: SimulatedMachine) -> dict[str, object]:
         raise ConfigError(machine.name, "it has no device to grant", next_step="Choose another machine.")
     mounts = [
         {"hostPath": host, "containerPath": inside, "options": ["ro", "nosuid", "nodev", "rbind", "rprivate"]}
-        for host, inside in _files(machine)
+        for host, inside in files.binds.items()
     ]
     edits = {"env": [f"{VARIABLE}={CONTAINER_STATE}"], "deviceNodes": common, "mounts": mounts}
     return {"cdiVersion": "0.5.0", "kind": CDI_KIND, "devices": devices, "containerEdits": edits}
@@ -121,10 +92,6 @@ def _cdi_node(folder: Path, path: str, major: int, minor: int) -> dict[str, obje
         "fileMode": 0o666,
         "permissions": "rw",
     }
-
-
-def _files(machine: SimulatedMachine) -> tuple[tuple[str, str], ...]:
-    return (str(machine.library), CONTAINER_LIBRARY), (str(machine.state), CONTAINER_STATE)
 
 
 def _need_nodes(machine: SimulatedMachine) -> None:

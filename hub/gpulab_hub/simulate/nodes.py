@@ -19,9 +19,6 @@ from gpulab_hub.simulate.state import State
 from gpulab_spawner.errors import LabError
 
 CONTROL_MINOR = 255
-COMMON = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
-"""Nodes that every container with a GPU needs, whichever GPU it is."""
-
 _LOCAL_MAJORS = (*range(120, 128), *range(60, 64))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -115,6 +116,7 @@ def prepare(
             (directory / "machine.yaml").write_text(text, encoding="utf-8")
             (directory / "name").write_text(name, encoding="utf-8")
         refresh(result)
+        _open_to_readers(directory)
     return result
 
 
@@ -167,6 +169,14 @@ def _write_state(machine: SimulatedMachine, described: Machine) -> None:
     fresh.write_bytes(bytes(state))
     fresh.chmod(0o644)
     fresh.rename(machine.state)
+
+
+def _open_to_readers(directory: Path) -> None:
+    """Let every user read the machine, whatever the umask: the lab's processes need not be its owner."""
+    for path in (directory, *directory.rglob("*")):
+        mode = path.lstat().st_mode
+        if stat.S_ISDIR(mode) or stat.S_ISREG(mode):
+            path.chmod(mode & 0o7777 | (0o755 if stat.S_ISDIR(mode) else 0o444))
 
 
 def _is_same(machine: SimulatedMachine, text: str) -> bool:

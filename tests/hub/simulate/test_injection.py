@@ -6,9 +6,10 @@ import pytest
 from tests.hub.simulate.asking import ask
 
 from gpulab_hub.simulate import stage
-from gpulab_hub.simulate.injection import CONTAINER_LIBRARY, CONTAINER_STATE, Injection, cdi_spec, injection
+from gpulab_hub.simulate.injection import CONTAINER_LIBRARY, CONTAINER_STATE, cdi_spec, driver_files
 from gpulab_hub.simulate.live import Live
-from gpulab_spawner.errors import ConfigError, DeviceVanished
+from gpulab_spawner.errors import ConfigError
+from gpulab_spawner.injection import DriverFiles, by_nodes
 from gpulab_spawner.placement.devices import Device
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="device nodes need root")
@@ -24,41 +25,29 @@ def machine(tmp_path, cache):
     return stage.prepare("h100-mig", tmp_path / "m", cache=cache)
 
 
-def test_a_whole_gpu_needs_its_node_and_the_common_three(machine):
-    dev = machine.nodes
-    assert injection(machine, [WHOLE]) == Injection(
-        nodes=(
-            (f"{dev}/nvidiactl", "/dev/nvidiactl"),
-            (f"{dev}/nvidia-uvm", "/dev/nvidia-uvm"),
-            (f"{dev}/nvidia-uvm-tools", "/dev/nvidia-uvm-tools"),
-            (f"{dev}/nvidia0", "/dev/nvidia0"),
-        ),
-        files=((str(machine.library), CONTAINER_LIBRARY), (str(machine.state), CONTAINER_STATE)),
+def nodes(machine, *devices):
+    return dict(by_nodes(devices, driver_files(machine)).nodes)
+
+
+def test_the_driver_of_a_machine_is_its_library_and_its_state(machine):
+    assert driver_files(machine) == DriverFiles(
+        node_root=str(machine.nodes),
+        binds={
+            str(machine.library): "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1",
+            str(machine.state): CONTAINER_STATE,
+        },
         environment={"GPULAB_SIMULATE": CONTAINER_STATE},
     )
 
 
-def test_a_slice_needs_its_gpus_node_and_two_capabilities(machine):
-    inside = [node for _, node in injection(machine, [SLICE]).nodes]
-    caps = ["/dev/nvidia-caps/nvidia-cap219", "/dev/nvidia-caps/nvidia-cap220"]
-    assert inside == ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia1", *caps]
-
-
-def test_a_server_without_gpus_gets_nothing(machine):
-    assert injection(machine, []) == Injection()
-
-
-def test_a_device_whose_node_is_gone_is_refused(machine):
-    Live(machine).set_layout(1, ["7g.80gb"])
-    with pytest.raises(DeviceVanished, match=r"GPU-b/1g\.10gb@2 has no device node"):
-        injection(machine, [SLICE])
-    with pytest.raises(DeviceVanished):
-        injection(machine, [Device("GPU-z", "GPU-z", "GPU-z")])
+def test_every_node_of_a_lease_is_there(machine):
+    for device in (WHOLE, SLICE):
+        assert all(Path(host).is_char_device() for host in nodes(machine, device))
 
 
 def test_a_machine_without_nodes_cannot_be_given_away(prepared):
     with pytest.raises(ConfigError, match="has no device nodes"):
-        injection(prepared("2xh100"), [WHOLE])
+        driver_files(prepared("2xh100"))
     with pytest.raises(ConfigError, match="has no device nodes"):
         cdi_spec(prepared("2xh100"))
 
@@ -123,14 +112,14 @@ exec "$@"
 """
 
 
-def in_container(machine, nodes, code, **environment):
+def in_container(machine, granted, code, **environment):
     state = machine.directory.with_name("state-for-containers")
     library = machine.directory.with_name("library-for-containers")
     shutil.copy(machine.state, state)
     library.mkdir(exist_ok=True)
     shutil.copy(machine.library, library)
     numbers = []
-    for host, inside in nodes:
+    for host, inside in granted.items():
         real = Path(host).stat().st_rdev
         numbers.append(f"{inside.removeprefix('/dev/')}:{os.major(real)}:{os.minor(real)}")
     env = {
@@ -146,37 +135,34 @@ def in_container(machine, nodes, code, **environment):
 
 def test_a_container_sees_the_gpu_of_its_lease_as_its_first(machine):
     other = Device("GPU-b", "GPU-b", "GPU-b", minor=1)
-    nodes = injection(machine, [other]).nodes
-    assert in_container(machine, nodes, LOOK) == [[0, 1, [], True]]
+    assert in_container(machine, nodes(machine, other), LOOK) == [[0, 1, [], True]]
 
 
 def test_a_container_sees_its_slice_and_no_other(machine):
-    assert in_container(machine, injection(machine, [SLICE]).nodes, LOOK) == [[0, 1, [9], True]]
+    assert in_container(machine, nodes(machine, SLICE), LOOK) == [[0, 1, [9], True]]
 
 
 def test_a_container_with_half_a_capability_sees_no_slice(machine):
-    nodes = [pair for pair in injection(machine, [SLICE]).nodes if "cap220" not in pair[1]]
-    assert in_container(machine, nodes, LOOK) == [[0, 1, [], True]]
+    half = {host: inside for host, inside in nodes(machine, SLICE).items() if "cap220" not in inside}
+    assert in_container(machine, half, LOOK) == [[0, 1, [], True]]
 
 
 def test_a_container_without_nodes_has_no_driver(machine):
-    assert in_container(machine, [], "out(attempt('nvmlInit'))") == "!DriverNotLoaded"
+    assert in_container(machine, {}, "out(attempt('nvmlInit'))") == "!DriverNotLoaded"
 
 
 def test_a_node_of_other_numbers_counts_for_nothing(machine):
-    fake = [
-        (host if "nvidia0" not in host else "/dev/null", inside)
-        for host, inside in injection(machine, [WHOLE]).nodes
-    ]
-    assert in_container(machine, fake, "out(attempt('nvmlInit'))") == "!DriverNotLoaded"
+    wrong = {host: inside for host, inside in nodes(machine, WHOLE).items() if inside != "/dev/nvidia0"}
+    wrong["/dev/null"] = "/dev/nvidia0"
+    assert in_container(machine, wrong, "out(attempt('nvmlInit'))") == "!DriverNotLoaded"
 
 
 def test_making_the_hosts_directory_again_widens_nothing(machine):
     code = "import os; os.makedirs(os.environ['HIDE'] + '/dev/nvidia-caps')\n" + LOOK
-    assert in_container(machine, injection(machine, [WHOLE]).nodes, code) == [[0, 0, [], False]]
+    assert in_container(machine, nodes(machine, WHOLE), code) == [[0, 0, [], False]]
 
 
 def test_host_processes_are_not_listed_in_a_container(machine):
     Live(machine).start_process(0, 1, 1 << 30)
     code = "N.nvmlInit(); out(N.nvmlDeviceGetComputeRunningProcesses(N.nvmlDeviceGetHandleByIndex(0)))"
-    assert in_container(machine, injection(machine, [WHOLE]).nodes, code) == []
+    assert in_container(machine, nodes(machine, WHOLE), code) == []

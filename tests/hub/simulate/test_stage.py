@@ -124,6 +124,19 @@ def test_a_state_of_another_layout_is_refused_in_words_and_by_the_library(prepar
     assert ask(prepared("2xh100").environment(), COUNT) == 2
 
 
+def test_a_machine_is_readable_for_everyone_whatever_the_umask(directory, cache):
+    before = os.umask(0o077)
+    try:
+        machine = stage.prepare("h100-mig", directory, with_nodes=False, cache=cache)
+    finally:
+        os.umask(before)
+    access = machine.driver_proc / "nvidia/capabilities/gpu1/mig/gi9/access"
+    for path in (machine.state, access):
+        assert path.stat().st_mode & 0o444 == 0o444
+    for path in (directory, directory / "lib", *access.parents[: -len(directory.parents)]):
+        assert path.stat().st_mode & 0o755 == 0o755
+
+
 def test_a_machine_without_gpus_has_no_driver(prepared):
     assert ask(prepared("none").environment(), "out(attempt('nvmlInit'))") == "!DriverNotLoaded"
 
