@@ -151,9 +151,10 @@ def test_a_container_without_nodes_has_no_driver(machine):
     assert in_container(machine, {}, "out(attempt('nvmlInit'))") == "!DriverNotLoaded"
 
 
-def test_a_node_of_other_numbers_counts_for_nothing(machine):
+@pytest.mark.parametrize("other", ["/dev/null", "nvidia1"])
+def test_a_node_of_other_numbers_counts_for_nothing(machine, other):
     wrong = {host: inside for host, inside in nodes(machine, WHOLE).items() if inside != "/dev/nvidia0"}
-    wrong["/dev/null"] = "/dev/nvidia0"
+    wrong[str(machine.nodes / other)] = "/dev/nvidia0"
     assert in_container(machine, wrong, "out(attempt('nvmlInit'))") == "!DriverNotLoaded"
 
 
