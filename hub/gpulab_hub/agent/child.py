@@ -81,10 +81,14 @@ class Worker:
             if len(self._stuck) >= MAX_STUCK:
                 pids = ", ".join(str(process.pid) for process in self._stuck)
                 raise WorkerFailed(f"earlier workers ({pids}) are stuck in the driver and cannot be killed")
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
-            )
+            self._process = self._started()
         return self._process
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        except OSError as error:  # No memory or no process left: it may pass.
+            raise WorkerFailed(f"the NVML worker cannot be started: {error.strerror}") from error
 
     def _answer(self, source: int, seconds: float) -> bytes:
         answer = bytearray()

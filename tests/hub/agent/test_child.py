@@ -51,6 +51,11 @@ def test_a_worker_that_dies_says_how(worker, code, words):
             dying.ask(30)
 
 
+def test_a_worker_that_cannot_be_started_is_a_failure_like_others(tmp_path):
+    with pytest.raises(WorkerFailed, match="cannot be started: No such file"):
+        Worker([str(tmp_path / "absent")]).ask(30)
+
+
 def test_the_word_to_stop_ends_the_waiting(worker):
     read_end, write_end = os.pipe()
     try:
