@@ -135,7 +135,9 @@ def _gib(text: str) -> int:
     if not re.fullmatch(r"0*[1-9][0-9]{0,3}", text, re.ASCII) or int(text) > MAX_GIB:
         said = f"{_quote(text)} is not a number of GiB." if text else "You did not say how much GPU memory."
         raise BadOptions(
-            said, next_step=f"Write a whole number of GiB, 1 to {MAX_GIB}.", details={MEMORY_FIELD: text[:_QUOTED]}
+            said,
+            next_step=f"Write a whole number of GiB, 1 to {MAX_GIB}.",
+            details={MEMORY_FIELD: text[:_QUOTED]},
         )
     return int(text)
 

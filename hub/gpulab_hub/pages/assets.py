@@ -1,7 +1,7 @@
 """The pages' templates and static files, and the address of each static file.
 
-The hub serves only its own static directory, so the lab's files have a handler of their own. An address carries
-the hash of the file's content: a browser may keep it for good, and an upgrade is seen at once.
+The hub serves only its own static directory, so the lab's files have a handler of their own. An address
+carries the hash of the file's content: a browser may keep it for good, and an upgrade is seen at once.
 """
 
 from __future__ import annotations

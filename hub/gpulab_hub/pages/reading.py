@@ -1,8 +1,8 @@
 """One reading of ledger and snapshot for all the spawn pages that are open.
 
-Every open page asks every two seconds. A reading is made off the event loop, at most once a second and by one
-caller at a time; the rest share it. A reading that fails or hangs becomes a `LabNow` with its problem, so that
-the page still comes, and Start still asks the ledger.
+Every open page asks every two seconds. A reading is made off the event loop, at most once a second and by
+one caller at a time; the rest share it. A reading that fails or hangs becomes a `LabNow` with its problem, so
+that the page still comes, and Start still asks the ledger.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class SharedReading:
             return await asyncio.to_thread(self._read)
         except LabError as error:
             return LabNow(problem=str(error))
-        except Exception:  # noqa: BLE001  the page must come whatever broke below it
+        except Exception:
             log.exception("What is free could not be read")
             return _BROKEN
         finally:

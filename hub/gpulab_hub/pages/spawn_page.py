@@ -18,7 +18,7 @@ State = Literal["free", "taken", "absent", "off", "unknown"]
 RUNTIMES = (("", "open end"), ("1h", "1 h"), ("4h", "4 h"), ("8h", "8 h"), ("24h", "24 h"))
 NO_GPU = "none"
 DEFAULT_GIB = 16
-_TICKS = 16
+_MARKS = 64
 _NAMES = {NO_GPU: "No GPU", ANY_MEMORY: "GPU memory"}
 
 
@@ -50,6 +50,8 @@ class ShapeCard:
         reason: Why it cannot be had.
         free: How many of it are free.
         total: How many of it there are.
+        largest_free_gib: Of a wish of memory: the most GiB that would be granted now, None if not known.
+        largest_gib: Of a wish of memory: the most GiB that the machine has, None if not known.
         checked: Whether it is chosen.
     """
 
@@ -61,6 +63,8 @@ class ShapeCard:
     reason: str
     free: int
     total: int
+    largest_free_gib: int | None = None
+    largest_gib: int | None = None
     checked: bool = False
 
     @property
@@ -74,10 +78,10 @@ class ShapeCard:
         return self.value == ANY_MEMORY
 
     @property
-    def ticks(self) -> tuple[bool, ...]:
-        """One mark each, True for free, where there are few enough to draw."""
-        drawn = self.state != "unknown" and 1 < self.total <= _TICKS
-        return tuple(i < self.free for i in range(self.total)) if drawn else ()
+    def marks(self) -> int:
+        """How many marks to draw, one for each there is; 0 where that would say nothing."""
+        drawn = self.state != "unknown" and not self.asks_memory and 1 < self.total <= _MARKS
+        return self.total if drawn else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +116,7 @@ class SpawnView:
     Attributes:
         profiles: Its profiles; exactly one is chosen.
         runtimes: Value, label and whether it is chosen, of each runtime.
-        memory_gib: Number beside "at least".
-        max_gib: Most that the number may be.
+        memory_gib: Number of GiB that was wished for last, or a fair first guess.
         note: Why the page does not choose what was chosen last; empty otherwise.
         age: Age of the snapshot in seconds, None where there is none.
         problem: Why there are no live numbers; empty otherwise.
@@ -122,7 +125,6 @@ class SpawnView:
     profiles: tuple[ProfileCard, ...]
     runtimes: tuple[tuple[str, str, bool], ...]
     memory_gib: int
-    max_gib: int
     note: str
     age: float | None
     problem: str
@@ -134,7 +136,7 @@ class _Memory:
 
     profile: Profile
     shape: str = ""
-    gib: int = DEFAULT_GIB
+    gib: int = 0
     runtime: str = ""
 
 
@@ -152,8 +154,7 @@ def spawn_view(catalogue: Catalogue, lab: LabNow, last: object, now: float) -> S
     return SpawnView(
         profiles=cards,
         runtimes=tuple((value, label, value == memory.runtime) for value, label in RUNTIMES),
-        memory_gib=memory.gib,
-        max_gib=MAX_GIB,
+        memory_gib=memory.gib or _first_guess(cards),
         note=_note(memory, cards),
         age=_age(lab, now),
         problem=lab.problem,
@@ -180,7 +181,9 @@ def _live_card(card: ShapeCard) -> dict[str, object]:
         "reason": card.reason,
         "free": card.free,
         "total": card.total,
-        "ticks": list(card.ticks),
+        "marks": card.marks,
+        "largest_free_gib": card.largest_free_gib,
+        "largest_gib": card.largest_gib,
     }
 
 
@@ -193,10 +196,16 @@ def _recall(catalogue: Catalogue, last: object) -> _Memory:
     profile = next((p for p in catalogue.profiles if p.slug == options.get("profile")), catalogue.default)
     shape = options.get("shape")
     shape = shape if isinstance(shape, str) else ""
-    gib = DEFAULT_GIB
+    gib = 0
     head, _, number = shape.partition(":")
     named = shape in map(str, profile.shapes)
-    if not named and head == ANY_MEMORY and number.isascii() and number.isdigit() and 1 <= int(number[:9]) <= MAX_GIB:
+    if (
+        not named
+        and head == ANY_MEMORY
+        and number.isascii()
+        and number.isdigit()
+        and 1 <= int(number[:9]) <= MAX_GIB
+    ):
         shape, gib = ANY_MEMORY, int(number)
     runtime = options.get("runtime")
     known = isinstance(runtime, str) and runtime in dict(RUNTIMES)
@@ -208,9 +217,33 @@ def _shapes(profile: Profile, lab: LabNow) -> tuple[ShapeCard, ...]:
     if offers is None:
         named = [*(str(s) for s in profile.shapes), *[ANY_MEMORY] * profile.any_memory]
         return tuple(ShapeCard(s, _NAMES.get(s, s), "", "", "unknown", "", 0, 0) for s in named)
-    return tuple(
-        ShapeCard(o.shape, o.label, o.detail, _count(o), o.state, o.reason, o.free, o.total) for o in offers
+    return tuple(_card(o) for o in offers)
+
+
+def _card(offer: Offer) -> ShapeCard:
+    return ShapeCard(
+        value=offer.shape,
+        label=offer.label,
+        detail=offer.detail,
+        count=_count(offer),
+        state=offer.state,
+        reason=_unasked(offer.reason),
+        free=offer.free,
+        total=offer.total,
+        largest_free_gib=offer.largest_free_gib,
+        largest_gib=offer.largest_gib,
     )
+
+
+def _unasked(reason: str) -> str:
+    """A refusal begins with what was asked for; on a card nobody has asked yet."""
+    asked, _, rest = reason.partition(", and ")
+    return _sentence(rest) if rest and asked.startswith("You asked for ") else reason
+
+
+def _first_guess(cards: Iterable[ProfileCard]) -> int:
+    free = [s.largest_free_gib for c in cards for s in c.shapes if s.largest_free_gib]
+    return min(DEFAULT_GIB, *free) if free else DEFAULT_GIB
 
 
 def _count(offer: Offer) -> str:
@@ -219,7 +252,9 @@ def _count(offer: Offer) -> str:
     if offer.state == "off":
         return "off"
     if offer.shape == NO_GPU:
-        return "any time" if offer.state == "free" else "not now"
+        return "any time"
+    if offer.shape == ANY_MEMORY and offer.largest_free_gib is not None:
+        return f"up to {offer.largest_free_gib} GiB free"
     return f"{offer.free} of {offer.total} free"
 
 
@@ -250,11 +285,13 @@ def _notice(shapes: Sequence[ShapeCard]) -> str:
     gpu = [c for c in shapes if c.value != NO_GPU]
     if not gpu or any(c.selectable for c in gpu):
         return ""
-    reasons = list(dict.fromkeys(_sentence(c.reason) for c in gpu if c.reason and c.value != ANY_MEMORY))
-    instead = next((c.label for c in shapes if c.selectable), "")
-    words = ["No GPU can be had right now.", *reasons[:3]]
-    words.append(f"Free instead: {instead}." if instead else "Nothing else is offered here.")
-    return " ".join(words)
+    reasons = {c.reason for c in gpu}
+    why = reasons.pop() if len(reasons) == 1 else "Each card says why, and until when if that is known."
+    instead = any(c.selectable for c in shapes)
+    then = (
+        "A server without a GPU can start now." if instead else "Another environment may start without a GPU."
+    )
+    return f"No GPU can be had right now. {_sentence(why)} {then}"
 
 
 def _sentence(text: str) -> str:

@@ -8,14 +8,17 @@
   const log = byId("progress-log");
   const opened = performance.now();
 
-  const seconds = (value) => `${value.toFixed(1)} s`;
+  // Seconds between the start and the opening of this page, as far as the steps tell: after a reload the hub
+  // sends all earlier steps at once, and only their own `elapsed` says when they were.
+  let before = 0;
 
   const step = (event, failed) => {
     const row = document.createElement("li");
     const time = document.createElement("time");
     const since = (performance.now() - opened) / 1000;
-    // A step's own time where it has one: after a reload the hub sends all earlier steps at once.
-    time.textContent = seconds(typeof event.elapsed === "number" ? event.elapsed : since);
+    const own = typeof event.elapsed === "number";
+    if (own) before = Math.max(before, event.elapsed - since);
+    time.textContent = `${(own ? event.elapsed : since + before).toFixed(1)} s`;
     const text = document.createElement("div");
     // html_message is the hub's and the lab's own; a spawner's plain message is text.
     if (event.html_message !== undefined) text.innerHTML = event.html_message;

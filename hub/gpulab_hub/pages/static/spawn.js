@@ -39,28 +39,44 @@
   // ------------------------------------------------------------------ words beside Start
   let aside = ""; // why the last click did not choose
 
-  const lower = (text) => text.slice(0, 1).toLowerCase() + text.slice(1);
-  const reason = (radio) => part(radio, "reason").textContent.trim() || part(radio, "count").textContent;
+  const reason = (radio) => {
+    const text = part(radio, "reason").textContent.trim() || part(radio, "count").textContent;
+    return text.slice(0, 1).toLowerCase() + text.slice(1).replace(/\.$/, "");
+  };
+
+  const summary = (shape) => {
+    const profile = form.querySelector('input[name="profile"]:checked').closest(".lab-card");
+    const words = [
+      profile.querySelector(".lab-card-name").textContent,
+      card(shape).dataset.label + (part(shape, "memory") ? ` of at least ${memoryInput(shape).value} GiB` : ""),
+      profile.querySelector(".lab-facts").textContent,
+    ];
+    const runtime = form.querySelector('input[name="runtime"]:checked');
+    if (runtime && runtime.value) words.push(`for ${form.querySelector(`label[for="${runtime.id}"]`).textContent}`);
+    return words.join(" · ");
+  };
 
   const explain = () => {
     const now = chosen();
-    const free = radios(group()).filter(open).map((r) => card(r).dataset.label);
+    const free = radios(group()).filter((r) => open(r) && r.value !== MEMORY).map((r) => card(r).dataset.label);
     const instead = free.length ? ` Free now: ${free.join(", ")}.` : "";
     let text = aside;
     if (!text && !now) text = `Nothing is chosen, for nothing of this environment can be had.`;
     else if (!text && !open(now)) {
-      text = `${card(now).dataset.label} cannot be had any more: ${lower(reason(now))}. Start would be refused.${instead}`;
+      text = `${card(now).dataset.label} cannot be had any more: ${reason(now)}. Start would be refused.${instead}`;
+    }
+    if (!text && tooMuch(now)) {
+      text = `The largest that is free has ${card(now).dataset.largest} GiB. Start would be refused.`;
     }
     says.classList.toggle("lab-warn", Boolean(text));
     if (!text) {
-      const profile = form.querySelector('input[name="profile"]:checked');
-      const name = profile.closest(".lab-card").querySelector(".lab-card-name").textContent;
-      const gib = part(now, "memory") ? ` of at least ${memoryInput(now).value} GiB` : "";
-      text = `${name} · ${card(now).dataset.label}${gib}`;
+      text = summary(now);
     }
     if (says.textContent !== text) says.textContent = text;
   };
 
+  const tooMuch = (radio) =>
+    part(radio, "memory") && Number(memoryInput(radio).value) > Number(card(radio).dataset.largest || Infinity);
   const memoryInput = (radio) => card(radio).querySelector('input[type="number"]');
 
   // ------------------------------------------------------------------ choosing
@@ -84,7 +100,7 @@
     } else {
       // Focus stays, so that arrows go on from here and its description is read; the choice goes back.
       choose(kept);
-      aside = `${card(radio).dataset.label} cannot be chosen: ${lower(reason(radio))}.`;
+      aside = `${card(radio).dataset.label} cannot be chosen: ${reason(radio)}.`;
     }
     for (const input of form.querySelectorAll('.lab-shape input[type="number"]')) {
       input.required = Boolean(kept && card(kept).contains(input));
@@ -95,6 +111,7 @@
   form.addEventListener("change", (event) => {
     if (event.target.name === "profile") changeProfile();
     if (event.target.name === "shape") changeShape(event.target);
+    if (event.target.name === "runtime") explain();
   });
   form.addEventListener("input", (event) => {
     if (event.target.type !== "number") return;
@@ -113,16 +130,18 @@
     for (const name of ["count", "detail", "reason"]) {
       if (part(radio, name).textContent !== now[name]) part(radio, name).textContent = now[name];
     }
-    const ticks = now.ticks.map((free) => {
+    const ticks = Array.from({ length: now.marks }, (_, mark) => {
       const tick = document.createElement("i");
-      tick.classList.toggle("free", free);
+      tick.classList.toggle("free", mark < now.free);
       return tick;
     });
     part(radio, "ticks").replaceChildren(...ticks);
+    if (now.largest_free_gib) card(radio).dataset.largest = now.largest_free_gib;
+    if (now.largest_gib) memoryInput(radio).max = now.largest_gib;
     mark(radio);
   };
 
-  const GONE = { state: "absent", count: "not here", detail: "", reason: "it is no longer there", ticks: [] };
+  const GONE = { state: "absent", count: "not here", detail: "", reason: "it is no longer there", marks: 0 };
 
   const show = (lab) => {
     let changed = false;
@@ -194,6 +213,7 @@
     const stored = sessionStorage.getItem(KEEP);
     sessionStorage.removeItem(KEEP);
     if (!stored || !document.querySelector(".spawn-error-msg")) return;
+    document.querySelector(".lab-note")?.remove(); // the refusal says it better
     const choice = JSON.parse(stored);
     const pick = (name, value) => {
       const radio = [...form.querySelectorAll(`input[name="${name}"]`)].find((r) => r.value === value);
