@@ -8,8 +8,8 @@ knows three keys and refuses every other by its name:
     shape       what is asked of the GPUs           absent: the first that the profile gives
     runtime     how long, as in 90m, 4h or 2d       absent: not said
 
-Nothing at all means the defaults, never what was asked last time. An image, a mount or a raw option has no key
-here, so that a catalogue is all that its author offers.
+Nothing at all means the defaults, never what was asked last time. An image, a mount or a raw option has no
+key here, so that a catalogue is all that its author offers.
 """
 
 from __future__ import annotations

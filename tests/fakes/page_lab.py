@@ -4,9 +4,9 @@
         lab.scene(offers={...}, refuse="no_capacity")
         lab.url        # where it listens
 
-The hub, its proxy, its database, its pages and its spawner's life cycle are real. What is not: the machine (the
-scene says what is offered) and the container (a small HTTP server, a refusal, or a start that is held until the
-scene lets it go on). Passwords are all `x`.
+The hub, its proxy, its database, its pages and its spawner's life cycle are real. What is not: the machine
+(the scene says what is offered) and the container (a small HTTP server, a refusal, or a start that is held
+until the scene lets it go on). Passwords are all `x`.
 
 Run as a script it stands until interrupted: python -m tests.fakes.page_lab MACHINE
 """

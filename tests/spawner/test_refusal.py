@@ -8,6 +8,12 @@ from gpulab_spawner.refusal import SpawnRefused, refused_to_the_hub
 REFUSAL = errors.NoCapacity("2 GPUs, <b>none</b> free & 100% used.", next_step="Choose 1 <GPU>.")
 WORDS = "2 GPUs, <b>none</b> free & 100% used. Choose 1 <GPU>. [no_capacity]"
 
+HTML = (
+    '<span class="lab-refusal">'
+    "<strong>2 GPUs, &lt;b&gt;none&lt;/b&gt; free &amp; 100% used.</strong> "
+    "<span>Choose 1 &lt;GPU&gt;.</span> <code>no_capacity</code></span>"
+)
+
 
 def test_every_place_of_the_hub_finds_the_words():
     refused = SpawnRefused(REFUSAL)
@@ -17,14 +23,7 @@ def test_every_place_of_the_hub_finds_the_words():
     assert refused.message == WORDS  # REST
     text, html = format_exception(refused, only_jupyterhub=True)  # form, progress, spawn-pending
     assert text == WORDS
-    assert (
-        html
-        == refused.message_html
-        == (
-            '<span class="lab-refusal"><strong>2 GPUs, &lt;b&gt;none&lt;/b&gt; free &amp; 100% used.</strong> '
-            "<span>Choose 1 &lt;GPU&gt;.</span> <code>no_capacity</code></span>"
-        )
-    )
+    assert html == refused.message_html == HTML
 
 
 def test_a_refusal_without_a_next_step_has_no_empty_part():

@@ -1,4 +1,4 @@
-"""What the spawn page shows, as values: a pure function of the catalogue, the offers and what was chosen last.
+"""What the spawn page shows, as values: a pure function of catalogue, offers and what was chosen last.
 
 The page never picks anything that is not on offer. What was chosen last time is chosen again if it can start
 now; if not, the page says so and falls back to what an empty request would get.
@@ -6,6 +6,7 @@ now; if not, the page says so and falls back to what an empty request would get.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -197,16 +198,9 @@ def _recall(catalogue: Catalogue, last: object) -> _Memory:
     shape = options.get("shape")
     shape = shape if isinstance(shape, str) else ""
     gib = 0
-    head, _, number = shape.partition(":")
-    named = shape in map(str, profile.shapes)
-    if (
-        not named
-        and head == ANY_MEMORY
-        and number.isascii()
-        and number.isdigit()
-        and 1 <= int(number[:9]) <= MAX_GIB
-    ):
-        shape, gib = ANY_MEMORY, int(number)
+    wish = re.fullmatch(rf"{ANY_MEMORY}:([1-9][0-9]{{0,3}})", shape)
+    if wish and shape not in map(str, profile.shapes):
+        shape, gib = ANY_MEMORY, min(int(wish[1]), MAX_GIB)
     runtime = options.get("runtime")
     known = isinstance(runtime, str) and runtime in dict(RUNTIMES)
     return _Memory(profile, shape, gib, str(runtime) if known else "")
@@ -289,7 +283,7 @@ def _notice(shapes: Sequence[ShapeCard]) -> str:
     why = reasons.pop() if len(reasons) == 1 else "Each card says why, and until when if that is known."
     instead = any(c.selectable for c in shapes)
     then = (
-        "A server without a GPU can start now." if instead else "Another environment may start without a GPU."
+        "A server without a GPU can start now." if instead else "Another environment may start without one."
     )
     return f"No GPU can be had right now. {_sentence(why)} {then}"
 

@@ -113,7 +113,7 @@ def test_where_nothing_can_be_had_nothing_is_chosen_and_the_page_says_so():
     big = page.profiles[1]
     assert big.preferred == ""
     assert big.notice == (
-        "No GPU can be had right now. 3 of the 8 are free. Another environment may start without a GPU."
+        "No GPU can be had right now. 3 of the 8 are free. Another environment may start without one."
     )
 
 
