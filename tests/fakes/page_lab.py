@@ -22,11 +22,12 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
+
+import requests
 
 from gpulab_spawner.placement.availability import Offer
 
@@ -78,6 +79,7 @@ class PageLab:
         self.port, self.hub_port, self.api_port = _ports(3)
         self.url = f"http://127.0.0.1:{self.port}"
         self.token = "f" * 32
+        self.headers = {"Authorization": f"token {self.token}"}
         self._facts = facts or {}
         self._profiles = profiles if profiles is not None else PROFILES
         self._hub: subprocess.Popen[bytes] | None = None
@@ -128,6 +130,28 @@ class PageLab:
         """Change the offers, by the slug of the profile."""
         self.scene(offers={slug: [asdict(o) for o in offers] for slug, offers in by_profile.items()})
 
+    def remember(self, name: str, options: dict[str, Any]) -> None:
+        """Leave in the hub what a user's last start asked for: start with it, then stop."""
+        self.api("POST", f"users/{quote(name)}/server", {"user_options": options})
+        self.api("DELETE", f"users/{quote(name)}/server")
+
+    def user(self, name: str) -> dict[str, Any]:
+        """Return what the hub says of a user."""
+        user: dict[str, Any] = self.api("GET", f"users/{quote(name)}?include_stopped_servers=1").json()
+        return user
+
+    def api(self, method: str, path: str, body: Any = None) -> requests.Response:
+        """Ask the hub's API as the tests' service."""
+        answer = requests.request(
+            method,
+            f"{self.url}/hub/api/{path}",
+            json=body,
+            headers=self.headers,
+            timeout=30,
+        )
+        answer.raise_for_status()
+        return answer
+
     def log(self) -> str:
         """Return what the hub has logged."""
         return (self.directory / "hub.log").read_text(errors="replace")
@@ -139,10 +163,11 @@ class PageLab:
             if self._hub.poll() is not None:
                 break
             try:
-                with urllib.request.urlopen(f"{self.url}/hub/health", timeout=2):
+                if requests.get(f"{self.url}/hub/health", timeout=2).ok:
                     return
-            except (urllib.error.URLError, OSError):
-                time.sleep(0.1)
+            except requests.RequestException:
+                pass
+            time.sleep(0.1)
         raise RuntimeError(f"the hub did not come up:\n{self.log()[-4000:]}")
 
 

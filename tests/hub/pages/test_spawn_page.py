@@ -112,9 +112,7 @@ def test_where_nothing_can_be_had_nothing_is_chosen_and_the_page_says_so():
     assert chosen(page) == ("big", [])
     big = page.profiles[1]
     assert big.preferred == ""
-    assert big.notice == (
-        "No GPU can be had right now. 3 of the 8 are free. Another environment may start without one."
-    )
+    assert big.notice == ("No GPU can be had right now. 3 of the 8 are free. Try another environment.")
 
 
 def test_a_full_lab_points_to_the_cpu():

@@ -38,8 +38,8 @@
     byId("lab-again").focus();
   };
 
-  const events = new EventSource(progress);
-  events.onmessage = (message) => {
+  let events;
+  const onmessage = (message) => {
     const event = JSON.parse(message.data);
     if (typeof event.progress === "number") {
       bar.style.width = `${event.progress}%`;
@@ -50,26 +50,32 @@
     if (event.ready) window.location.reload(); // the hub then leads on to the server
     if (event.failed) fail();
   };
-  events.onerror = () => {
+  const onerror = () => {
     // A lost connection is taken up again by the browser; a refused one means that there is no start to watch.
     if (events.readyState === EventSource.CLOSED) setTimeout(() => window.location.reload(), 3000);
   };
+  const watch = () => {
+    log.replaceChildren(); // the hub sends all steps again
+    events = Object.assign(new EventSource(progress), { onmessage, onerror });
+  };
+  watch();
 
   byId("stop-server-btn").addEventListener("click", async (click) => {
     const status = byId("stop-server-status");
     click.target.disabled = true;
     status.textContent = "Stopping…";
+    events.close(); // while a start is cancelled, the hub's stream for a moment calls the server ready
     try {
       const answer = await fetch(server, {
         method: "DELETE",
         headers: { "X-XSRFToken": window.jhdata.xsrf_token },
       });
       if (!answer.ok) throw new Error((await answer.json()).message);
-      events.close();
       window.location.reload();
     } catch (error) {
       status.textContent = `It could not be stopped: ${error.message}`;
       click.target.disabled = false;
+      watch();
     }
   });
 
