@@ -187,7 +187,7 @@ def test_a_reading_that_fails_leaves_a_form_that_works(page, lab, name):
     assert started(lab) == ["", "pytorch", "gpu:2", None]
 
 
-def test_a_hub_that_does_not_answer_is_told_calmly_and_recovers(page, lab):
+def test_a_hub_that_does_not_answer_is_told_calmly_and_recovers(page, lab, sign_in):
     open_spawn(page, lab)
     page.route("**/gpulab/availability", lambda route: route.fulfill(status=503, body="<html>"))
     expect(page.locator(".lab-live:visible")).to_contain_text("not live: the hub answers 503 · seen")
@@ -195,6 +195,7 @@ def test_a_hub_that_does_not_answer_is_told_calmly_and_recovers(page, lab):
     expect(shape(page, "gpu:1")).to_be_checked()
     page.unroute("**/gpulab/availability")
     expect(page.locator(".lab-live:visible")).to_contain_text("live ·")
+    sign_in.noted(503)
 
 
 def test_a_session_that_ended_is_told(page, lab):

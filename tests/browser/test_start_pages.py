@@ -36,12 +36,6 @@ def refused(page):
     return page.locator(".lab-refusal")
 
 
-def console_knows_of(sign_in, status):
-    """A refused page is an error status, which Chromium itself notes on the console."""
-    assert all(f"status of {status}" in error for error in sign_in.errors)
-    sign_in.errors.clear()
-
-
 @pytest.mark.parametrize("server", ["", "train"])
 def test_the_form_shows_the_refusal_and_keeps_the_choice(page, lab, name, server, sign_in):
     lab.scene(refuse=REFUSE)
@@ -53,7 +47,7 @@ def test_the_form_shows_the_refusal_and_keeps_the_choice(page, lab, name, server
     lab.scene(refuse=None)
     page.click("#lab-start")
     page.wait_for_url(f"**/user/{name}/**")
-    console_knows_of(sign_in, 409)
+    sign_in.noted(409)
 
 
 def test_the_page_after_a_refusal_can_be_reloaded_without_starting_anything(page, lab, name, sign_in):
@@ -64,7 +58,7 @@ def test_the_page_after_a_refusal_can_be_reloaded_without_starting_anything(page
     page.goto(page.url)
     expect(page.locator("#lab-start")).to_be_visible()
     expect(refused(page)).to_have_count(0)
-    console_knows_of(sign_in, 409)
+    sign_in.noted(409)
 
 
 def test_without_javascript_the_form_shows_the_refusal(sign_in, lab, name):
@@ -72,7 +66,7 @@ def test_without_javascript_the_form_shows_the_refusal(sign_in, lab, name):
     page = sign_in(name, java_script_enabled=False)
     choose_and_start(page, lab)
     expect(refused(page)).to_have_text(WORDS)
-    console_knows_of(sign_in, 409)
+    sign_in.noted(409)
 
 
 @pytest.mark.parametrize("server", ["", "train"])
@@ -96,7 +90,7 @@ def test_progress_page_and_spawn_pending_page_show_the_refusal(page, lab, name, 
     expect(page.get_by_role("heading", level=1)).to_have_text(f"{server or 'Your server'} did not start")
     page.click("#start")
     expect(page.locator("#lab-start")).to_be_visible()
-    console_knows_of(sign_in, 409)
+    sign_in.noted(409)
 
 
 def test_a_link_that_is_refused_shows_the_words_above_the_form(page, lab, name, sign_in):
@@ -106,7 +100,7 @@ def test_a_link_that_is_refused_shows_the_words_above_the_form(page, lab, name, 
     expect(refused(page)).to_contain_text("There is no field 'image'.")
     page.goto(f"{lab.url}/hub/spawn/{name}?_xsrf=x")
     expect(refused(page)).to_contain_text("There is no field '_xsrf'.")
-    console_knows_of(sign_in, "40")
+    sign_in.noted("40")
 
 
 @pytest.mark.parametrize("server", ["", "train"])
@@ -134,10 +128,20 @@ def test_stop_stops_the_server_that_is_shown(page, lab, name):
     choose_and_start(page, lab, f"/{name}/train")
     page.wait_for_url("**/hub/spawn-pending/**")
     page.get_by_role("button", name="Stop").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("train is not running")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Start train")
     servers = lab.user(name)["servers"]
     assert [s["ready"] for n, s in servers.items() if n == ""] == [True]
     assert not any(s["pending"] or s["ready"] for n, s in servers.items() if n == "train")
+
+
+def test_a_server_that_is_not_running_offers_to_start(page, lab, name, sign_in):
+    page.goto(f"{lab.url}/user/{name}/lab")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Your server is not running")
+    page.click("#start")
+    expect(page.locator("#lab-start")).to_be_visible()
+    page.click("#lab-start")
+    page.wait_for_url(f"**/user/{name}/lab*")
+    sign_in.noted(424)
 
 
 def test_a_failure_without_words_of_its_own_still_says_what_to_do(page, lab, name, sign_in):
@@ -149,7 +153,7 @@ def test_a_failure_without_words_of_its_own_still_says_what_to_do(page, lab, nam
     page.reload()
     expect(page.locator(".lab-error")).to_contain_text("tell an admin when it was")
     expect(page.locator(".lab-error")).not_to_contain_text("secret")
-    console_knows_of(sign_in, 500)
+    sign_in.noted(500)
 
 
 def test_who_may_read_what_is_free(lab, page, name):

@@ -282,9 +282,7 @@ def _notice(shapes: Sequence[ShapeCard]) -> str:
     reasons = {c.reason for c in gpu}
     why = reasons.pop() if len(reasons) == 1 else "Each card says why, and until when if that is known."
     instead = any(c.selectable for c in shapes)
-    then = (
-        "A server without a GPU can start now." if instead else "Another environment may start without one."
-    )
+    then = "A server without a GPU can start now." if instead else "Try another environment."
     return f"No GPU can be had right now. {_sentence(why)} {then}"
 
 

@@ -71,7 +71,7 @@
         headers: { "X-XSRFToken": window.jhdata.xsrf_token },
       });
       if (!answer.ok) throw new Error((await answer.json()).message);
-      window.location.reload();
+      window.location.assign(byId("lab-again").href); // the hub forgets a named server that was stopped
     } catch (error) {
       status.textContent = `It could not be stopped: ${error.message}`;
       click.target.disabled = false;
