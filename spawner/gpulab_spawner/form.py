@@ -114,14 +114,20 @@ def options_from_query(query: Mapping[str, Sequence[object]]) -> dict[str, str]:
     return _options(query)
 
 
+def memory_field(slug: str) -> str:
+    """Return the name of a profile's number of GiB: without a script a form sends those of all profiles."""
+    return f"{MEMORY_FIELD}:{slug}"
+
+
 def _options(fields: Mapping[str, Sequence[object]]) -> dict[str, str]:
-    unknown = [name for name in fields if name not in (*KEYS, MEMORY_FIELD)]
+    unknown = [name for name in fields if name.partition(":")[0] != MEMORY_FIELD and name not in KEYS]
     if unknown:
         raise _unknown("field", unknown, (*KEYS, MEMORY_FIELD))
     sent = {name: _single(name, values) for name, values in fields.items()}
     options = {key: sent[key] for key in KEYS if sent.get(key)}
     if options.get("shape") == ANY_MEMORY:
-        options["shape"] = f"{ANY_MEMORY}:{_gib(sent.get(MEMORY_FIELD, ''))}"
+        own = sent.get(memory_field(options.get("profile", "")))
+        options["shape"] = f"{ANY_MEMORY}:{_gib(sent.get(MEMORY_FIELD, '') if own is None else own)}"
     return options
 
 

@@ -130,6 +130,8 @@ def test_another_environment_keeps_the_shape_where_it_offers_it_and_never_sends_
     card(page, "gpu:1").click()
     page.get_by_text("Transformers", exact=True).click()
     expect(shape(page, "gpu:1", "transformers")).to_be_checked()
+    page.get_by_text("PyTorch 2.7", exact=True).click()
+    card(page, "memory").get_by_role("spinbutton").fill("999")  # more than the browser lets through
     page.get_by_text("Plain Python", exact=True).click()
     expect(shape(page, "none", "plain")).to_be_checked()
     page.click("#lab-start")
@@ -216,6 +218,18 @@ def test_without_javascript_the_form_still_posts(sign_in, lab, name):
     page.click("#lab-start")
     page.wait_for_url(f"**/user/{name}/**")
     assert started(lab) == ["", "transformers", "gpu:1", None]
+
+
+def test_without_javascript_each_environment_sends_its_own_number(sign_in, lab, name):
+    lab.offer(pytorch=PYTORCH, transformers=(NONE, MEMORY), plain=(NONE,))
+    page = sign_in(name, java_script_enabled=False)
+    page.goto(f"{lab.url}/hub/spawn")
+    page.get_by_text("Transformers", exact=True).click()
+    shape(page, "memory", "transformers").check()
+    card(page, "memory", "transformers").get_by_role("spinbutton").fill("30")
+    page.click("#lab-start")
+    page.wait_for_url(f"**/user/{name}/**")
+    assert started(lab) == ["", "transformers", "memory:30", None]
 
 
 @pytest.mark.parametrize("width", [390, 1440])

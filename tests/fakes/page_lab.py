@@ -46,7 +46,7 @@ PROFILES: list[dict[str, Any]] = [
         "display_name": "Transformers",
         "slug": "transformers",
         "description": "PyTorch 2.7 with datasets, accelerate and tensorboard",
-        "gpu": ["none", "gpu:1", "gpu:8"],
+        "gpu": ["none", "gpu:1", "gpu:8", "memory"],
         "kubespawner_override": {"image": "lab/transformers", "mem_limit": "32G", "cpu_limit": 8},
     },
     {

@@ -9,6 +9,7 @@ from gpulab_spawner.form import (
     MAX_RUNTIME,
     MIN_RUNTIME,
     Choice,
+    memory_field,
     options_from_form,
     options_from_query,
     parse_options,
@@ -130,9 +131,9 @@ def test_whatever_the_form_can_send_the_schema_accepts(profile, gib, runtime, da
         "_xsrf": ["token"],
         "profile": [profile.slug],
         "shape": [shape],
-        "memory_gib": [str(gib)],
         "runtime": [runtime],
     }
+    fields |= {memory_field(p.slug): [str(gib) if p is profile else "7"] for p in CATALOGUE.profiles}
     choice = parse_options(options_from_form(fields), CATALOGUE)
     assert choice.profile is profile
     assert choice.shape == AtLeast(gib) if shape == "memory" else str(choice.shape) == shape
@@ -155,6 +156,8 @@ def test_fields_left_empty_count_as_not_sent():
         ({"shape": []}, "'shape' must be sent once"),
         ({"shape": [b"none"]}, "'shape' must be sent once"),
         ({"shape": "none"}, "'shape' must be sent once"),
+        ({"memory_gib_x": ["4"]}, "no field 'memory_gib_x'"),
+        ({"shape": ["memory"], "memory_gib:pt": ["4"]}, "You did not say how much"),
         ({"shape": ["memory"]}, "You did not say how much GPU memory"),
         ({"shape": ["memory"], "memory_gib": ["0"]}, "'0' is not a number of GiB"),
         ({"shape": ["memory"], "memory_gib": ["20.5"]}, "'20.5' is not a number of GiB"),

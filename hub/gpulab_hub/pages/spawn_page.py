@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from gpulab_spawner.form import memory_field
 from gpulab_spawner.placement.availability import Offer
 from gpulab_spawner.placement.request import MAX_GIB
 from gpulab_spawner.profiles import ANY_MEMORY, Catalogue, Profile
@@ -108,6 +109,11 @@ class ProfileCard:
     shapes: tuple[ShapeCard, ...]
     preferred: str
     notice: str
+
+    @property
+    def memory_field(self) -> str:
+        """Name of the form's field for its number of GiB."""
+        return memory_field(self.slug)
 
 
 @dataclass(frozen=True, slots=True)

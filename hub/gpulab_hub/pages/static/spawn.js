@@ -174,7 +174,7 @@
     if (document.hidden) return; // it goes on when the page is looked at
     try {
       const answer = await fetch(form.dataset.live, {
-        headers: { Accept: "application/json", "X-XSRFToken": window.jhdata.xsrf_token },
+        headers: { Accept: "application/json" },
         redirect: "manual",
         cache: "no-store",
         signal: AbortSignal.timeout(10000),
@@ -224,7 +224,8 @@
     changeProfile();
     const shape = choice.shape && find(group(), choice.shape);
     if (shape) choose(shape);
-    if (shape && memoryInput(shape) && choice.memory_gib) memoryInput(shape).value = choice.memory_gib;
+    const number = shape && memoryInput(shape);
+    if (number && choice[number.name]) number.value = choice[number.name];
   };
 
   for (const g of groups) {
