@@ -15,7 +15,7 @@ import itertools
 import shutil
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 from tests.fakes.page_lab import PageLab
 
 ARGUMENTS = [
@@ -27,6 +27,7 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+expect.set_options(timeout=15_000)
 _names = (f"user{number}" for number in itertools.count(1))
 
 

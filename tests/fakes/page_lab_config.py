@@ -79,7 +79,7 @@ def options_from_form(formdata):
         return form.options_from_form(formdata)
 
 
-READING = SharedReading(read_lab, keep=0.1)
+READING = SharedReading(read_lab, keep=0.0)
 c.JupyterHub.bind_url = f"http://127.0.0.1:{LAB['port']}"
 c.JupyterHub.hub_port = LAB["hub_port"]
 c.JupyterHub.db_url = f"sqlite:///{HERE}/hub.sqlite"
