@@ -1,0 +1,59 @@
+"""The form of the spawn page, for Spawner.options_form.
+
+The hub puts the returned text into its page as it is, so this module's environment escapes everything, and
+names of profiles and words of offers never reach it any other way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from gpulab_hub.pages.assets import TEMPLATES
+from gpulab_hub.pages.reading import SharedReading
+from gpulab_hub.pages.spawn_page import SpawnView, spawn_view
+from gpulab_spawner.profiles import Catalogue
+
+OptionsForm = Callable[[Any], Awaitable[str]]
+
+
+def spawn_form(
+    reading: SharedReading, catalogue: Catalogue, clock: Callable[[], float] = time.time
+) -> OptionsForm:
+    """Return the closure for `c.Spawner.options_form`."""
+
+    async def options_form(spawner: Any) -> str:
+        lab = await reading.current()
+        return render(spawn_view(catalogue, lab, last_options(spawner), clock()))
+
+    return options_form
+
+
+def render(view: SpawnView) -> str:
+    """Return the form's inside as HTML."""
+    return _environment().get_template("spawn_form.html").render(view=view)
+
+
+def last_options(spawner: Any) -> object:
+    """Return the options of this server's last start, else those of the user's default server."""
+    stored = spawner.user.orm_spawners
+    for name in (spawner.name, ""):
+        options = getattr(stored.get(name), "user_options", None)
+        if options:
+            return options
+    return None
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
