@@ -1,0 +1,22 @@
+// Moves an invitation's secret from the address into the form and sends the form, which only asks whose it is.
+(() => {
+  const open = () => {
+    const secret = window.location.hash.slice(1);
+    if (!secret) return;
+    // The secret leaves the address, and so the history and whoever looks at the screen.
+    window.history.replaceState(null, "", window.location.pathname);
+    const form = document.getElementById("invite-open");
+    form.elements.secret.value = secret;
+    form.hidden = true;
+    document.getElementById("invite-opening").hidden = false;
+    form.submit();
+  };
+  // Coming back to this page restores the filled form from the browser's memory.
+  window.addEventListener("pageshow", (event) => {
+    if (!event.persisted) return;
+    document.getElementById("invite-open").hidden = false;
+    document.getElementById("invite-opening").hidden = true;
+  });
+  window.addEventListener("hashchange", open);
+  open();
+})();
