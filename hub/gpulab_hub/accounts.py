@@ -275,11 +275,11 @@ def _refusal(cause: str) -> InviteRefused:
         "expired": ("This invitation has expired.", _ASK),
         "used": (
             "This invitation was already used.",
-            f"Sign in with the password that was set with it. If you did not set one: {_ASK}",
+            "Sign in with the password that was set with it. If somebody else did, tell an admin of the lab.",
         ),
         "replaced": (
             "This invitation was replaced by a newer one.",
-            f"Use the newest link that you were sent. {_ASK}",
+            "Use the newest link that you were sent, or ask an admin of the lab for another.",
         ),
     }[cause]
     return InviteRefused(message, next_step=next_step, details={"cause": cause})

@@ -76,7 +76,11 @@ class LabAuthenticator(Authenticator):  # type: ignore[misc]  # jupyterhub ships
         return ThreadPoolExecutor(2, thread_name_prefix="password")
 
     def get_handlers(self, app: Any) -> list[Any]:
-        """Return the sign-in pages and what `routes` adds."""
+        """Return the sign-in pages and what `routes` adds.
+
+        The accounts are opened here, so that a hub without its database says so when it starts.
+        """
+        self.log.debug("Accounts are open: %s", self.door)
         more = self.routes() if self.routes else []
         return [*handlers.ROUTES, *more]
 

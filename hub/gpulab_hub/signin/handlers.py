@@ -133,7 +133,7 @@ class InviteHandler(_FormHandler):
             "invite.html",
             status,
             state="choose",
-            name=account.name,
+            account=account.name,
             secret=secret,
             first=account.password_set_at is None,
             other=other if other != account.name else None,
