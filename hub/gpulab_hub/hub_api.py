@@ -47,8 +47,8 @@ class HubApi:
     url: str
     token: str | None
 
-    def delete_user(self, name: str) -> None:
-        """Delete a hub user with their sessions, tokens and running servers; one that is gone is fine.
+    def delete_user(self, name: str) -> bool:
+        """Delete a hub user with their sessions, tokens and running servers; return whether there was one.
 
         Raises:
             HubDown: The hub cannot be asked.
@@ -66,8 +66,10 @@ class HubApi:
         except urllib.error.HTTPError as error:
             with error:
                 _explain(error.code, error.read())
+            return False
         except OSError as error:
             raise HubDown(str(getattr(error, "reason", error))) from error
+        return True
 
 
 def hub_api(paths: LabPaths, settings: Settings) -> HubApi:

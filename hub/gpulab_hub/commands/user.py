@@ -16,11 +16,11 @@ from gpulab_hub import names, people, settings
 from gpulab_hub.accounts import Accounts, Invitation
 from gpulab_hub.commands import emit, json_option, lab_command
 from gpulab_hub.database import database_url, open_database
-from gpulab_hub.hub_api import HubDown, hub_api
+from gpulab_hub.hub_api import HubDown, HubRefused, hub_api
 from gpulab_hub.paths import LabPaths
 from gpulab_hub.roster import Entry, read_roster, refused
 from gpulab_hub.settings import Listen, Settings
-from gpulab_spawner.errors import AccountExists
+from gpulab_spawner.errors import AccountExists, AccountMissing
 
 _UNITS = {"m": 60, "h": 3600, "d": 86400}
 _LONGEST = 365 * 86400
@@ -146,19 +146,36 @@ def remove(paths: LabPaths, name: str, as_json: bool) -> None:
     site = settings.load(paths.config)
     wanted = names.canonical(name)
     engine = _engine(paths, site)
-    Accounts(engine).remove(wanted)
     person = people.find_person(engine, wanted)
-    people.remove_person(engine, wanted, time.time())
+    missing = None
     try:
-        hub_api(paths, site).delete_user(wanted)
-        hub = "Signed out, and removed from the hub."
-    except HubDown as down:
-        hub = f"The hub could not be told ({down}); it refuses this user as soon as it runs."
+        Accounts(engine).remove(wanted)
+    except AccountMissing as error:
+        missing = error
+    people.remove_person(engine, wanted, time.time())
+    known, hub = _remove_from_hub(paths, site, wanted)
+    if missing and not known and person is None:
+        raise missing
     home = f"Files stay in {person.slug} below the storage root." if person else "There are no files."
     if as_json:
         emit({"removed": wanted, "slug": person.slug if person else None, "hub": hub})
     else:
         click.echo(f"Removed {wanted}. {hub} {home}")
+
+
+def _remove_from_hub(paths: LabPaths, site: Settings, name: str) -> tuple[bool, str]:
+    """Return whether the hub knew the name, and what became of it in words."""
+    try:
+        if hub_api(paths, site).delete_user(name):
+            return True, "Signed out, and removed from the hub."
+        return False, "The hub did not know this user."
+    except HubDown as down:
+        return False, f"The hub could not be told ({down}); it refuses this user as soon as it runs."
+    except HubRefused as refused:
+        return (
+            True,
+            f"{refused.message.rstrip('.')}. It refuses this user already; run the command again in a minute.",
+        )
 
 
 def invite_url(listen: Listen, secret: str) -> str:
@@ -177,9 +194,7 @@ def public_url(listen: Listen) -> str:
 
 def _refuse_existing(accounts: Accounts, entries: tuple[Entry, ...], source: str) -> None:
     there = accounts.existing(entry.name for entry in entries)
-    lines = [
-        (e.line, f"there is an account {names.shown(e.name)} already") for e in entries if e.name in there
-    ]
+    lines = [(e.line, f"{names.shown(e.name)} has an account already") for e in entries if e.name in there]
     if lines:
         raise AccountExists(str(refused(source, lines)))
 

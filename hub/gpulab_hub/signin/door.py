@@ -79,7 +79,7 @@ class Door:
             return self._accounts.change(name, old, new, again, at)
         except WrongPassword:
             self._count(name, place, now)
-            raise WrongPassword("The present password is not right.") from None
+            raise WrongPassword("The current password is not right.") from None
 
     def _admit(self, name: str, place: Place, now: float) -> None:
         with self._lock:

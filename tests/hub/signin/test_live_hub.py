@@ -13,6 +13,7 @@ import requests
 from tests.fakes.signin_hub import Browser, SignInHub, message
 
 from gpulab_hub.accounting.attempts import PAIR
+from gpulab_hub.hub_api import HubApi
 from gpulab_hub.roster import Entry
 
 pytestmark = pytest.mark.hub
@@ -140,7 +141,7 @@ def test_a_new_password_ends_the_other_sessions(hub):
         browser.sign_in("change", GOOD)
     there.page("/hub/spawn")
     until(lambda: server_says(there, "/user/change/") == "change")
-    assert message(here.change("wrong-one-here", OTHER)) == "The present password is not right."
+    assert message(here.change("wrong-one-here", OTHER)) == "The current password is not right."
     assert message(here.change(GOOD, OTHER, GOOD)).startswith("The two passwords differ.")
     changed = here.change(GOOD, OTHER)
     assert (changed.url, changed.status_code) == (f"{hub.url}/hub/password?changed=1", 200)
@@ -248,7 +249,8 @@ def test_odd_names_work_to_the_server_and_back(hub, typed):
     path = f"/user/{quote(name, safe='@~')}/"
     browser.page("/hub/spawn")
     until(lambda: server_says(browser, path) == name)
-    assert hub.api("DELETE", f"users/{quote(name, safe='')}").status_code == 204
+    assert HubApi(f"{hub.url}/hub/api", hub.token).delete_user(name)
+    assert browser.user is None
 
 
 def server_says(browser, path):

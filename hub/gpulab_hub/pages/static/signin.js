@@ -11,12 +11,11 @@
     document.getElementById("invite-opening").hidden = false;
     form.submit();
   };
-  // Coming back to this page restores the filled form from the browser's memory.
+  // A page that comes back from the browser's memory still holds what was filled in: start afresh.
   window.addEventListener("pageshow", (event) => {
-    if (!event.persisted) return;
-    document.getElementById("invite-open").hidden = false;
-    document.getElementById("invite-opening").hidden = true;
+    if (event.persisted) window.location.replace(window.location.pathname);
   });
+  // Another link opened on this page changes only what follows the #, and loads nothing.
   window.addEventListener("hashchange", open);
   open();
 })();
