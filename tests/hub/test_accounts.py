@@ -148,10 +148,10 @@ def test_an_account_whose_invitation_is_unused_has_no_password(accounts, invitat
 class CountingHasher(PasswordHasher):
     def __init__(self):
         super().__init__(time_cost=1, memory_cost=8, parallelism=1)
-        self.verified = 0
+        self.verified = []
 
     def verify(self, hash, password):  # noqa: A002
-        self.verified += 1
+        self.verified.append(hash)
         return super().verify(hash, password)
 
 
@@ -162,7 +162,7 @@ def test_a_stranger_costs_the_same_work(engine):
     for name in ("nobody", "ada"):
         with pytest.raises(WrongPassword):
             accounts.check(name, GOOD)
-    assert hasher.verified == 2
+    assert [one.startswith("$argon2id$v=19$m=8,t=1,p=1$") for one in hasher.verified] == [True, True]
 
 
 def test_a_hash_of_older_parameters_is_renewed_at_sign_in(engine, accounts, invitation):
@@ -174,6 +174,18 @@ def test_a_hash_of_older_parameters_is_renewed_at_sign_in(engine, accounts, invi
     assert "m=16,t=2,p=1" in stored.password_hash
     assert stored.password_set_at == 1.0
     assert newer.check("ada", GOOD)
+
+
+def test_a_password_changed_while_the_old_one_was_checked_does_not_come_back(engine, accounts, invitation):
+    accounts.claim(invitation.secret, GOOD, GOOD, 1.0)
+
+    class Meanwhile(PasswordHasher):
+        def check_needs_rehash(self, hash):  # noqa: A002
+            accounts.change("ada", GOOD, OTHER, OTHER, 2.0)
+            return True
+
+    Accounts(engine, hasher=Meanwhile(time_cost=1, memory_cost=8, parallelism=1)).check("ada", GOOD)
+    assert accounts.check("ada", OTHER)
 
 
 def test_a_password_is_changed_by_who_knows_it(accounts, invitation):

@@ -172,10 +172,8 @@ def _remove_from_hub(paths: LabPaths, site: Settings, name: str) -> tuple[bool, 
     except HubDown as down:
         return False, f"The hub could not be told ({down}); it refuses this user as soon as it runs."
     except HubRefused as refused:
-        return (
-            True,
-            f"{refused.message.rstrip('.')}. It refuses this user already; run the command again in a minute.",
-        )
+        said = refused.message.rstrip(".")
+        return True, f"{said}. It refuses this user already; run the command again in a minute."
 
 
 def invite_url(listen: Listen, secret: str) -> str:

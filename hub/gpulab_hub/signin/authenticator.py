@@ -103,6 +103,8 @@ class LabAuthenticator(Authenticator):  # type: ignore[misc]  # jupyterhub ships
         except TooManyAttempts as refused:
             self.log.warning("Sign-in of %s from %s refused for now", names.shown(typed), place.address)
             raise too_many(refused) from None
+        except LedgerUnavailable as refused:
+            raise web.HTTPError(refused.status, str(refused)) from None
         return self.admit(handler, account)
 
     def admit(self, handler: Any, account: Account) -> dict[str, Any]:

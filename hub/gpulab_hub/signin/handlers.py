@@ -8,6 +8,7 @@ a password spends it.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -19,7 +20,7 @@ from tornado import web
 from gpulab_hub.accounts import Account
 from gpulab_hub.signin.origin import place_of, remember_browser
 from gpulab_hub.signin.sessions import end_sessions
-from gpulab_spawner.errors import InviteRefused, PasswordRefused, Refusal
+from gpulab_spawner.errors import InviteRefused, LedgerUnavailable, Refusal
 
 _WRONG = "The name or the password is not right."
 _STALE = "This page was open for too long. Send the form once more."
@@ -93,10 +94,12 @@ class InviteHandler(_FormHandler):
         """Show whose invitation it is, or set the password and sign in."""
         secret = secret_of(self.field("secret"))
         try:
-            account = self.authenticator.accounts.opens(secret, time.time())
+            account = await asyncio.to_thread(self.authenticator.accounts.opens, secret, time.time())
         except InviteRefused as refused:
             await self.show("invite.html", refused.status, state="refused", refused=refused)
             return
+        except LedgerUnavailable as refused:
+            raise web.HTTPError(refused.status, str(refused)) from None
         if self.stale:
             await self._choose(account, secret, 403, message=_STALE)
         elif "password" not in self.request.body_arguments:
@@ -111,11 +114,11 @@ class InviteHandler(_FormHandler):
             opened = await authenticator.hash(
                 authenticator.accounts.claim, secret, password, again, time.time()
             )
-        except PasswordRefused as refused:
-            await self._choose(account, secret, refused.status, message=str(refused))
-            return
         except InviteRefused as refused:
             await self.show("invite.html", refused.status, state="refused", refused=refused)
+            return
+        except Refusal as refused:
+            await self._choose(account, secret, refused.status, message=str(refused))
             return
         model = authenticator.admit(self, opened)
         user = await self.auth_to_user(model)

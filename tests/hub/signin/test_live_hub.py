@@ -208,6 +208,24 @@ def test_who_gets_a_leavers_name_gets_nothing_of_theirs(hub):
     assert asked.status_code == 403
 
 
+def test_a_database_that_does_not_answer_is_worded_and_cuts_nobody_off(hub):
+    hub.add_with_password("steady", GOOD)
+    secret = hub.add("unlucky")
+    browser, other = Browser(hub.url), Browser(hub.url)
+    browser.sign_in("steady", GOOD)
+    with hub.engine.begin() as connection:
+        connection.exec_driver_sql("alter table accounts rename to away")
+    try:
+        assert browser.user == "steady"
+        for answer in (other.sign_in("steady", GOOD), other.submit("/hub/invite", secret=secret)):
+            assert answer.status_code == 503
+            assert "database does not answer" in answer.text
+    finally:
+        with hub.engine.begin() as connection:
+            connection.exec_driver_sql("alter table away rename to accounts")
+    assert other.sign_in("steady", GOOD).ok
+
+
 def test_a_changed_role_counts_at_once(hub):
     hub.add_with_password("deputy", GOOD)
     browser = Browser(hub.url)
