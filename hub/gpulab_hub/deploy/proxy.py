@@ -14,7 +14,7 @@ from gpulab_spawner.errors import LabError
 
 _PACKAGE = "node_modules/configurable-http-proxy"
 OLDEST_NODE = 20
-"""Where the lock file does not say: what configurable-http-proxy 5.3 asks for."""
+"""Where the lock file does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,10 @@ class Node:
 
 
 def needed_node(lock: str) -> int:
-    """Return the oldest major release of Node.js that the locked proxy runs on."""
-    package = json.loads(lock).get("packages", {}).get(_PACKAGE, {})
-    match = re.search(r">=\s*(\d+)", str(package.get("engines", {}).get("node", "")))
-    return int(match[1]) if match else OLDEST_NODE
+    """Return the oldest major release of Node.js that every locked package of the proxy runs on."""
+    wishes = (str(p.get("engines", {}).get("node", "")) for p in json.loads(lock).get("packages", {}).values())
+    found = [int(match[1]) for wish in wishes if (match := re.match(r">=\s*(\d+)", wish))]
+    return max(found, default=OLDEST_NODE)
 
 
 def major(version: str) -> int:

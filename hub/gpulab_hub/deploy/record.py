@@ -34,6 +34,7 @@ class LabRecord:
         supervisor: `systemd` or `supervisord`.
         simulate: Name of the simulated machine, None for what the machine has.
         image: Reference of the default image.
+        memlock: Whether the engine lifts the memlock limit of a server, as tried at the last `up`.
     """
 
     hub_id: str
@@ -48,6 +49,7 @@ class LabRecord:
     supervisor: str
     simulate: str | None = None
     image: str = ""
+    memlock: bool = False
 
     @property
     def url(self) -> str:
