@@ -17,6 +17,7 @@ from gpulab_spawner.errors import ConfigError, EngineUnavailable
 
 DEFAULT = "unix:///var/run/docker.sock"
 DAEMON_JSON = Path("/etc/docker/daemon.json")
+INIT_SCRIPT = Path("/etc/init.d/docker")
 OLDEST = (20, 10)
 _START_SECONDS = 60
 
@@ -112,7 +113,9 @@ def with_live_restore(text: str | None) -> str | None:
             str(DAEMON_JSON), f"it is not JSON: {error}", next_step="Mend it; Docker reads it too."
         ) from error
     if not isinstance(data, dict):
-        raise ConfigError(str(DAEMON_JSON), "it is not a JSON object", next_step="Mend it; Docker reads it too.")
+        raise ConfigError(
+            str(DAEMON_JSON), "it is not a JSON object", next_step="Mend it; Docker reads it too."
+        )
     if "live-restore" in data:
         return None
     return json.dumps({**data, "live-restore": True}, indent=2) + "\n"
@@ -147,7 +150,7 @@ def _start(
     ways: list[Callable[[], object]] = [lambda: machine.start(["dockerd"], log)]
     if machine.has_systemd():
         ways = [lambda: machine.run(["systemctl", "enable", "--now", "docker.service"], timeout=120)]
-    elif machine.which("service") and Path("/etc/init.d/docker").exists():
+    elif machine.which("service") and INIT_SCRIPT.exists():
         ways.insert(0, lambda: machine.run(["service", "docker", "start"], timeout=120))
     said = ""
     for way in ways:
@@ -162,7 +165,9 @@ def _start(
             wait(0.5)
     raise EngineUnavailable(
         f"Docker is installed but does not start. {said}".strip(),
-        next_step="See `journalctl -u docker`." if machine.has_systemd() else f"See {log} and /var/log/docker.log.",
+        next_step="See `journalctl -u docker`."
+        if machine.has_systemd()
+        else f"See {log} and /var/log/docker.log.",
     )
 
 

@@ -41,9 +41,7 @@ def nvidia_gpus(sys: Path = Path("/sys")) -> tuple[str, ...]:
     return tuple(found)
 
 
-def decide(
-    flag: str | None, record: LabRecord | None, cards: int, *, yes: bool, terminal: bool
-) -> Choice:
+def decide(flag: str | None, record: LabRecord | None, cards: int, *, yes: bool, terminal: bool) -> Choice:
     """Return what the lab works with.
 
     Args:
@@ -74,5 +72,6 @@ def decide(
     if terminal:
         return Choice(None, "no NVIDIA GPU; CPU servers only", ask=True)
     return Choice(
-        None, f"no NVIDIA GPU, and nobody to ask: CPU servers only (--simulate {DEFAULT_MACHINE} pretends some)"
+        None,
+        f"no NVIDIA GPU, and nobody to ask: CPU servers only (--simulate {DEFAULT_MACHINE} pretends some)",
     )

@@ -99,11 +99,11 @@ def write_new(path: Path, text: str, mode: int, own: Callable[[Path], None] | No
     """
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
         os.fchmod(file.fileno(), mode)
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
     if own is not None:
         own(new)
-    os.replace(new, path)
+    new.replace(path)

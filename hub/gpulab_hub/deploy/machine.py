@@ -123,8 +123,7 @@ class ThisMachine:
             done = subprocess.run(  # type: ignore[call-overload]
                 list(argv),
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                capture_output=True,
                 text=True,
                 errors="replace",
                 timeout=timeout,

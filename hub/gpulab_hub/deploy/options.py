@@ -36,7 +36,9 @@ def parse(argv: Sequence[str], source: Path) -> Options:
     parser = argparse.ArgumentParser(
         prog="deploy/up", description="Install and start a GPU lab on this machine.", allow_abbrev=False
     )
-    parser.add_argument("--simulate", metavar="MACHINE", help="simulate a machine: 2xh100, h100-mig or a file")
+    parser.add_argument(
+        "--simulate", metavar="MACHINE", help="simulate a machine: 2xh100, h100-mig or a file"
+    )
     parser.add_argument("--state", metavar="DIR", type=Path, default=DEFAULT_STATE, help="state directory")
     parser.add_argument("--port", metavar="N", type=_port, help="port of the lab (8000 at first)")
     parser.add_argument("--listen", metavar="ADDR", help="address to listen on (127.0.0.1 at first)")

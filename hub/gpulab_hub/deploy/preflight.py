@@ -6,6 +6,7 @@ It runs from the clone with the machine's own Python, hence with the standard li
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -27,6 +28,9 @@ FIRST_NEED = 2 * GIB
 LATER_NEED = GIB // 4
 _LONGEST_STATE = 70
 """A Unix socket's path holds 107 bytes, and the supervisor adds some to the state directory's."""
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9._+@/-]+")
 
 
 class NotReady(LabError):
@@ -65,12 +69,17 @@ def check_state(state: Path) -> None:
     """Check that the state directory can be ours."""
     if len(str(state)) > _LONGEST_STATE:
         raise NotReady(
-            f"The state directory's path has {len(str(state))} characters; sockets below it allow {_LONGEST_STATE}.",
+            f"{state} has {len(str(state))} characters; sockets below it allow {_LONGEST_STATE}.",
             next_step="Choose a shorter one with --state.",
+        )
+    if not _PLAIN.fullmatch(str(state)):
+        raise NotReady(
+            f"{str(state)!r} holds characters that units and supervisors read as something else.",
+            next_step="Choose a state directory of letters, digits and the signs . _ + @ - with --state.",
         )
     if state.exists() and not state.is_dir():
         raise NotReady(f"{state} is not a directory.", next_step="Choose another with --state.")
-    closed = next((p for p in state.parents if p.exists() and not p.stat().st_mode & 0o001), None)
+    closed = _closed(state)
     if closed is not None:
         raise NotReady(
             f"The lab's users cannot reach {state}: {closed} is closed to others.",
@@ -82,6 +91,10 @@ def check_state(state: Path) -> None:
             f"{state} holds something else already ({', '.join(found[:3])}).",
             next_step="Choose an empty or new directory with --state.",
         )
+
+
+def _closed(state: Path) -> Path | None:
+    return next((p for p in state.parents if p.exists() and not p.stat().st_mode & 0o001), None)
 
 
 def check_release(record: LabRecord | None, ours: str, state: Path) -> None:

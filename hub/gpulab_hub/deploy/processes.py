@@ -1,7 +1,7 @@
 """The lab's processes: what each runs, as whom, with which environment. Pure.
 
-Each has a `stamp`, a digest of all that a running one has read: where it changed, a supervisor's configuration
-changes with it, and `deploy/up` restarts that process and no other.
+Each has a stamp, a digest of all that a running one has read: where it changed, the supervisor's
+configuration changes with it, and `deploy/up` restarts that process and no other.
 """
 
 from __future__ import annotations
@@ -133,7 +133,14 @@ def hub_config(paths: LabPaths) -> Path:
 
 def proxy_argv(paths: LabPaths, record: LabRecord, node: str) -> tuple[str, ...]:
     """Return the proxy's command; flock(1) becomes the proxy and keeps the lock for its life."""
-    lock = ("flock", "--nonblock", "--no-fork", "--conflict-exit-code", _LOCKED, str(paths.run / "proxy.lock"))
+    lock = (
+        "flock",
+        "--nonblock",
+        "--no-fork",
+        "--conflict-exit-code",
+        _LOCKED,
+        str(paths.run / "proxy.lock"),
+    )
     program = paths.proxy / "node_modules/configurable-http-proxy/bin/configurable-http-proxy"
     return (
         *lock,

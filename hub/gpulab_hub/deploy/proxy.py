@@ -34,7 +34,9 @@ class Node:
 
 def needed_node(lock: str) -> int:
     """Return the oldest major release of Node.js that every locked package of the proxy runs on."""
-    wishes = (str(p.get("engines", {}).get("node", "")) for p in json.loads(lock).get("packages", {}).values())
+    wishes = (
+        str(p.get("engines", {}).get("node", "")) for p in json.loads(lock).get("packages", {}).values()
+    )
     found = [int(match[1]) for wish in wishes if (match := re.match(r">=\s*(\d+)", wish))]
     return max(found, default=OLDEST_NODE)
 
@@ -59,7 +61,8 @@ def find_node(machine: Machine, paths: LabPaths, need: int, requirements: Path) 
     """
     node, npm = machine.which("node"), machine.which("npm")
     # Not one in a person's home: the proxy's user could not run it.
-    if node and npm and not node.startswith(("/root/", "/home/")) and (have := _version(machine, node)):
+    if node and npm and not node.startswith(("/root/", "/home/")):
+        have = _version(machine, node) or ""
         if major(have) >= need:
             return Node(node, npm, f"Node.js {have.strip()}")
     node, npm = (str(paths.venv / "bin" / name) for name in ("node", "npm"))
@@ -72,7 +75,9 @@ def find_node(machine: Machine, paths: LabPaths, need: int, requirements: Path) 
                 f"Node.js could not be installed: {error.message}",
                 next_step=f"Install Node.js {need} or newer with npm, then run deploy/up again.",
             ) from error
-    return Node(node, npm, f"Node.js {(_version(machine, node) or 'of unknown version').strip()} from its wheel")
+    return Node(
+        node, npm, f"Node.js {(_version(machine, node) or 'of unknown version').strip()} from its wheel"
+    )
 
 
 def ensure(machine: Machine, paths: LabPaths, node: Node, source: Path) -> str:

@@ -7,12 +7,10 @@ here; what is here is either an identity or was free on this machine when it was
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from gpulab_spawner.errors import ConfigError
-
 
 _WILDCARDS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 
@@ -105,7 +103,7 @@ def save(state: Path, record: LabRecord) -> None:
     new = path.with_suffix(".new")
     new.write_text(json.dumps(asdict(record), indent=2) + "\n", encoding="utf-8")
     new.chmod(0o644)
-    os.replace(new, path)
+    new.replace(path)
 
 
 def version(text: str) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import shlex
 import time
@@ -28,6 +29,13 @@ class SupervisorUnavailable(LabError):
 
     code = "supervisor_unavailable"
     status = 503
+
+
+class Refused(LabError):
+    """supervisord answers, and does not do what was asked."""
+
+    code = "supervisor_refused"
+    status = 409
 
 
 def render(paths: LabPaths, processes: Sequence[Process], files: int) -> str:
@@ -65,7 +73,7 @@ def _program(paths: LabPaths, number: int, process: Process) -> str:
         f"\n[program:{process.name}]",
         f"command={_plain(shlex.join(process.argv))}",
         *([f"user={process.user}"] if process.user else []),
-        "environment=" + ",".join(f'{k}="{_plain(_quoted(v))}"' for k, v in variables.items()),
+        "environment=" + ",".join(f'{k}="{_plain(v)}"' for k, v in variables.items()),
         "directory=/",
         f"priority={number * 10}",
         "autostart=true",
@@ -86,10 +94,6 @@ def _program(paths: LabPaths, number: int, process: Process) -> str:
 
 def _plain(text: object) -> str:
     return str(text).replace("%", "%%")
-
-
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 class Supervisord:
@@ -128,7 +132,9 @@ class Supervisord:
             self._call("removeProcessGroup", name)
         for name in [*added, *changed]:
             self._call("addProcessGroup", name)
-        stopped = [s.name for s in self.states() if not s.running and s.words.lower().split(":")[0] in _STOPPED]
+        stopped = [
+            s.name for s in self.states() if not s.running and s.words.lower().split(":")[0] in _STOPPED
+        ]
         for name in stopped:
             self._call("startProcess", name, False)
         touched = sorted({*added, *changed, *stopped})
@@ -150,7 +156,9 @@ class Supervisord:
         """
         if not self.answers():
             return
-        self._call("shutdown")
+        with contextlib.suppress(Refused):
+            # It refuses while it is shutting down already.
+            self._call("shutdown")
         for _ in range(600):
             if not self.answers():
                 return
@@ -163,12 +171,18 @@ class Supervisord:
             self._call("getPID")
         except SupervisorUnavailable:
             return False
+        except Refused:
+            # It is shutting down: still there.
+            return True
         return True
 
     def at_boot(self) -> str:
         """Return the words that say how the lab starts at boot."""
         command = f"{self._paths.venv / 'bin/supervisord'} -c {self._config}"
-        return f"This machine has no systemd. To start the lab at boot, add to root's crontab:\n  @reboot {command}"
+        return (
+            "This machine has no systemd. To start the lab at boot, add this line to root's crontab:\n"
+            f"  @reboot {command}"
+        )
 
     def log_hint(self, name: str) -> str:
         """Return where a process' log is."""
@@ -176,14 +190,22 @@ class Supervisord:
 
     def _start(self) -> None:
         # A fresh environment: what root's shell carries is no business of the lab's processes.
-        clean = ["env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"]
-        self._machine.run([*clean, str(self._paths.venv / "bin/supervisord"), "-c", str(self._config)], timeout=60)
+        clean = [
+            "env",
+            "-i",
+            "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "LANG=C.UTF-8",
+        ]
+        self._machine.run(
+            [*clean, str(self._paths.venv / "bin/supervisord"), "-c", str(self._config)], timeout=60
+        )
         for _ in range(100):
             if self.answers():
                 return
             self._wait(0.1)
         raise SupervisorUnavailable(
-            "supervisord was started but does not answer.", next_step=f"See {self._paths.log}/supervisord.log."
+            "supervisord was started but does not answer.",
+            next_step=f"See {self._paths.log}/supervisord.log.",
         )
 
     def _call(self, method: str, *arguments: object) -> Any:
@@ -192,12 +214,13 @@ class Supervisord:
         try:
             return getattr(server.supervisor, method)(*arguments)
         except xmlrpc.client.Fault as fault:
-            raise LabError(
+            raise Refused(
                 f"supervisord refuses {method}: {fault.faultString}.", next_step=f"See {self._paths.log}."
             ) from fault
         except (OSError, xmlrpc.client.Error) as error:
             raise SupervisorUnavailable(
-                f"supervisord does not answer at {self._socket}: {error}.", next_step="Start the lab with deploy/up."
+                f"supervisord does not answer at {self._socket}: {error}.",
+                next_step="Start the lab with deploy/up.",
             ) from error
         finally:
             transport.close()
@@ -215,6 +238,6 @@ def _state(info: dict[str, Any]) -> ProcessState:
         name=str(info["name"]),
         running=running,
         uptime_seconds=float(info["now"] - info["start"]) if running else None,
-        pid=int(info["pid"]) if running else None,
+        pid=int(info["pid"]) or None,
         words=words,
     )

@@ -17,7 +17,7 @@ _FACTS = "ActiveState,SubState,MainPID,ActiveEnterTimestampMonotonic,Result"
 
 
 def unit_name(paths: LabPaths, hub_id: str, process: str) -> str:
-    """Return a process' unit: `gpulab-hub.service`, with the hub's id for a lab that is not at the usual place."""
+    """Return a process' unit: `gpulab-hub.service`, or with the hub's id for a lab at another place."""
     suffix = "" if paths.state == DEFAULT_STATE else f"-{hub_id}"
     return f"gpulab-{process}{suffix}.service"
 
@@ -105,10 +105,13 @@ class Systemd:
             down = [s.name for s in self.states() if not s.running]
             touched = sorted({*changed, *down})
             if touched:
-                self._machine.run(["systemctl", "restart", *(self._unit(name) for name in touched)], timeout=120)
+                self._machine.run(
+                    ["systemctl", "restart", *(self._unit(name) for name in touched)], timeout=120
+                )
         except CommandFailed as error:
             raise LabError(
-                f"systemd does not start the lab: {error.message}", next_step="See `journalctl -u 'gpulab-*'`."
+                f"systemd does not start the lab: {error.message}",
+                next_step="See `journalctl -u 'gpulab-*'`.",
             ) from error
         return f"started by systemd: {', '.join(touched)}" if touched else "running, nothing changed"
 
@@ -135,7 +138,9 @@ class Systemd:
         if self._templates is None:
             raise LabError("The units' templates are not known here.", next_step="Run deploy/up.")
         template = (self._templates / f"gpulab-{process.name}.service").read_text(encoding="utf-8")
-        changed = _replace(self._units / self._unit(process.name), render(template, process, self._paths), 0o644)
+        changed = _replace(
+            self._units / self._unit(process.name), render(template, process, self._paths), 0o644
+        )
         if process.secret_environment:
             secret = "".join(f"{k}={v}\n" for k, v in process.secret_environment.items())
             changed = _replace(secrets_file(self._paths, process.name), secret, 0o600) or changed
@@ -146,7 +151,9 @@ class Systemd:
             said = self._machine.run(["systemctl", "show", "--property", _FACTS, self._unit(name)])
         except CommandFailed as error:
             return ProcessState(name, running=False, words=error.message)
-        return read_state(name, dict(line.split("=", 1) for line in said.splitlines() if "=" in line), self._clock())
+        return read_state(
+            name, dict(line.split("=", 1) for line in said.splitlines() if "=" in line), self._clock()
+        )
 
 
 def read_state(name: str, facts: Mapping[str, str], now: float) -> ProcessState:

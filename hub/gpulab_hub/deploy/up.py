@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,16 +18,16 @@ from gpulab_hub.deploy import (
     gpus,
     layout,
     network,
-    options as flags,
     parts,
     preflight,
     processes,
     proxy,
-    record as records,
     site,
     supervise,
     users,
 )
+from gpulab_hub.deploy import options as flags
+from gpulab_hub.deploy import record as records
 from gpulab_hub.deploy.gpus import Choice
 from gpulab_hub.deploy.machine import Machine, ThisMachine
 from gpulab_hub.deploy.options import Options
@@ -83,7 +84,7 @@ def bring_up(options: Options, machine: Machine, progress: Progress) -> None:
         words.append(parts.upgrade_database(machine, paths))
     if record.simulate:
         with progress.step("Simulated machine") as words:
-            words.append(parts.prepare_simulation(machine, paths, record.simulate))
+            words.append(parts.prepare_simulation(machine, paths, options.simulate or record.simulate))
     with progress.step("Image") as words:
         record = replace(record, image=build_image(options, found, record, words))
     records.save(paths.state, record)
@@ -99,22 +100,23 @@ def look(options: Options, machine: Machine, paths: LabPaths, progress: Progress
         preflight.check_port(machine, paths, record, settings.listen.address, settings.listen.port)
         parts.check_profiles(settings)
         words.append(f"{settings.listen.address}, port {settings.listen.port}")
-    if options.simulate:
-        parts.check_machine(options.simulate)
+    named = parts.machine_name(options.simulate) if options.simulate else None
     with progress.step("Docker Engine") as words:
         where = engine.address(settings.engine.url, os.environ)
         log = Path("/var/log/dockerd.log")
         words.extend(engine.ensure(machine, where, log))
     with progress.step("GPUs") as words:
         choice = gpus.decide(
-            options.simulate,
+            named,
             record,
             len(gpus.nvidia_gpus()),
             yes=options.yes,
             terminal=machine.has_terminal(),
         )
         words.append(choice.words)
-    if choice.ask and ask(f"Simulate the machine {gpus.DEFAULT_MACHINE}, to try the lab without a GPU? [y/N] "):
+    if choice.ask and ask(
+        f"Simulate the machine {gpus.DEFAULT_MACHINE}, to try the lab without a GPU? [y/N] "
+    ):
         choice = Choice(gpus.DEFAULT_MACHINE, f"SIMULATED: {gpus.DEFAULT_MACHINE}")
     return Found(settings, where, choice, record)
 
@@ -149,7 +151,9 @@ def choose(options: Options, machine: Machine, paths: LabPaths, found: Found, wo
         proxy_api_port=old.proxy_api_port
         if old
         else _free_port(machine, "127.0.0.1", _PROXY_API_PORTS, found.settings.listen.port),
-        hub_port=old.hub_port if old else _free_port(machine, gateway, _HUB_PORTS, found.settings.listen.port),
+        hub_port=old.hub_port
+        if old
+        else _free_port(machine, gateway, _HUB_PORTS, found.settings.listen.port),
         network=name,
         gateway=gateway,
         engine=found.engine.url,
@@ -200,7 +204,7 @@ def start(
             node=node,
             proxy_token=paths.proxy_token.read_text(encoding="ascii").strip(),
             stamps=stamps(paths, config),
-            agent_environment=parts.simulation_environment(paths, record.simulate),
+            agent_environment=parts.simulation_environment(paths),
         )
         words.append(keeper.apply(lab))
     with progress.step("Hub") as words:
@@ -221,10 +225,12 @@ def stamps(paths: LabPaths, hub_config: str) -> dict[str, str]:
     }
 
 
-def finish(machine: Machine, paths: LabPaths, settings: Settings, record: LabRecord, progress: Progress) -> None:
+def finish(
+    machine: Machine, paths: LabPaths, settings: Settings, record: LabRecord, progress: Progress
+) -> None:
     """Print where the lab is, the first admin's invite, what to know, and how it starts at boot."""
     url = public_url(settings, record)
-    invite = parts.first_invite(machine, paths, url)
+    invite = parts.first_invite(paths, settings, url, time.time())
     link_command(paths)
     progress.say()
     progress.say(f"GPU Lab runs at {url}" + (" (SIMULATED GPUs)" if record.simulate else ""))
@@ -233,7 +239,9 @@ def finish(machine: Machine, paths: LabPaths, settings: Settings, record: LabRec
     if record.listen not in ("127.0.0.1", "::1", "localhost") and url.startswith("http://"):
         progress.say("It listens beyond this machine without TLS: passwords travel readable on the network.")
     progress.say(supervise.supervisor(paths, record, machine).at_boot())
-    progress.say(f"Look after it with: {paths.venv / 'bin/gpulab'} status | doctor | down  --state {paths.state}")
+    progress.say(
+        f"Look after it with: {paths.venv / 'bin/gpulab'} status | doctor | down  --state {paths.state}"
+    )
 
 
 def public_url(settings: Settings, record: LabRecord) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from gpulab_hub.deploy.machine import CommandFailed, Machine
@@ -11,6 +10,10 @@ from gpulab_spawner.errors import LabError
 HUB = "gpulab"
 PROXY = "gpulab-proxy"
 AGENT = "gpulab-agent"
+_USERADD = (
+    *("useradd", "--system", "--user-group", "--no-create-home"),
+    *("--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin"),
+)
 _GPU_GROUPS = ("video", "render")
 """Groups that distributions give the NVIDIA device nodes to."""
 
@@ -19,7 +22,7 @@ def socket_group(url: str) -> int | None:
     """Return the group id of the engine's socket, None for an engine that is not reached by one."""
     if not url.startswith("unix://"):
         return None
-    return os.stat(Path(url.removeprefix("unix://"))).st_gid
+    return Path(url.removeprefix("unix://")).stat().st_gid
 
 
 def ensure(machine: Machine, engine_gid: int | None) -> str:
@@ -31,10 +34,7 @@ def ensure(machine: Machine, engine_gid: int | None) -> str:
     made = [name for name in (HUB, PROXY, AGENT) if not machine.has_user(name)]
     try:
         for name in made:
-            machine.run(
-                ["useradd", "--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent"]
-                + ["--shell", "/usr/sbin/nologin", name]
-            )
+            machine.run([*_USERADD, name])
         if engine_gid is not None:
             machine.run(["usermod", "-aG", _engine_group(machine, engine_gid), HUB])
         gpu_groups = [name for name in _GPU_GROUPS if machine.has_group(name)]

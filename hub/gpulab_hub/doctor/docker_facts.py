@@ -72,7 +72,9 @@ def read_specs(directories: Iterable[Path], root: Path = Path("/")) -> CdiFacts:
     names: Counter[str] = Counter()
     drivers: set[str] = set()
     nodes: set[str] = set()
-    for path in (p for d in directories for p in sorted(d.glob("*")) if p.suffix in (".yaml", ".yml", ".json")):
+    for path in (
+        p for d in directories for p in sorted(d.glob("*")) if p.suffix in (".yaml", ".yml", ".json")
+    ):
         spec: Any = None
         with contextlib.suppress(OSError, UnicodeDecodeError, yaml.YAMLError):
             spec = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -8,6 +8,7 @@ from gpulab_hub.doctor.injection import CDI_SINCE, SAFE_TOOLKIT, choose_injectio
 from gpulab_hub.doctor.versions import at_least
 
 _OLDEST = "20.10"
+_REFRESH = "Make it anew: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml."
 
 
 def docker(facts: Facts) -> Finding:
@@ -42,22 +43,23 @@ def cdi(facts: Facts) -> Finding:
         return off("cdi", "no GPU here")
     if not at_least(engine.version, CDI_SINCE):
         return off("cdi", f"Docker {engine.version} has no CDI; it came with {CDI_SINCE}")
-    refresh = "Make it anew: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml (and see nvidia-cdi-refresh.service)."
     if not engine.cdi.directories:
         return warn("cdi", "CDI is off in Docker", 'Turn it on: "features": {"cdi": true} in daemon.json.')
     if engine.cdi.shadowed:
         return warn(
             "cdi",
-            f"two specs define {engine.cdi.shadowed[0]}: one in /etc/cdi hides or breaks the one in /var/run/cdi",
+            f"two specs define {engine.cdi.shadowed[0]}, and one of them hides or breaks the other",
             "Remove the older spec.",
         )
     if missing := missing_names(gpu, engine):
-        return warn("cdi", f"no spec names {missing[0]} ({len(missing)} of {len(gpu.device_uuids)})", refresh)
+        return warn(
+            "cdi", f"no spec names {missing[0]} ({len(missing)} of {len(gpu.device_uuids)})", _REFRESH
+        )
     if engine.cdi.missing_nodes:
-        return warn("cdi", f"a spec names {engine.cdi.missing_nodes[0]}, which is not there", refresh)
+        return warn("cdi", f"a spec names {engine.cdi.missing_nodes[0]}, which is not there", _REFRESH)
     if gpu.driver and not gpu.simulate and engine.cdi.drivers and gpu.driver not in engine.cdi.drivers:
         made_for = ", ".join(sorted(engine.cdi.drivers))
-        return warn("cdi", f"the spec is for driver {made_for}, and {gpu.driver} is loaded", refresh)
+        return warn("cdi", f"the spec is for driver {made_for}, and {gpu.driver} is loaded", _REFRESH)
     return ok("cdi", f"the specs name all {len(gpu.device_uuids)} devices")
 
 
@@ -65,11 +67,13 @@ def toolkit(facts: Facts) -> Finding:
     """Check the NVIDIA Container Toolkit against its known escapes, whether the lab uses it or not."""
     version = facts.engine.toolkit
     if version is None:
-        return off("nvidia-toolkit", "the NVIDIA Container Toolkit is not installed; cdi and devices need none")
+        return off(
+            "nvidia-toolkit", "the NVIDIA Container Toolkit is not installed; cdi and devices need none"
+        )
     if not at_least(version, SAFE_TOOLKIT):
         return fail(
             "nvidia-toolkit",
-            f"the NVIDIA Container Toolkit {version} lets an image run code as root on the host (CVE-2025-23266)",
+            f"the NVIDIA Container Toolkit {version} lets images run code as root here (CVE-2025-23266)",
             f"Upgrade it to {SAFE_TOOLKIT} or newer.",
         )
     return ok("nvidia-toolkit", f"NVIDIA Container Toolkit {version}")
@@ -84,8 +88,8 @@ def default_runtime(facts: Facts) -> Finding:
         return ok("default-runtime", f"containers run with {runtime} unless they ask otherwise")
     return warn(
         "default-runtime",
-        "nvidia is Docker's default runtime: any container whose image says NVIDIA_VISIBLE_DEVICES=all sees every"
-        " GPU. The lab's servers do not, other containers here do",
+        "nvidia is Docker's default runtime: a container whose image says NVIDIA_VISIBLE_DEVICES=all sees"
+        " every GPU; the lab's servers do not, others here do",
         'Remove "default-runtime" from /etc/docker/daemon.json.',
     )
 
@@ -99,8 +103,8 @@ def cgroup_driver(facts: Facts) -> Finding:
     if found == "systemd" and way == "nvidia" and facts.gpu.expected:
         return warn(
             "cgroup-driver",
-            "cgroups are systemd's and GPUs come by the NVIDIA runtime: `systemctl daemon-reload`, which unattended"
-            " upgrades run, takes the GPUs from running servers",
+            "cgroups are systemd's and GPUs come by the NVIDIA runtime: `systemctl daemon-reload`, which"
+            " unattended upgrades run, takes the GPUs from running servers",
             "Use CDI, or set engine.injection: devices.",
         )
     return ok("cgroup-driver", f"{found}; running servers keep their GPUs through a daemon-reload")

@@ -41,7 +41,9 @@ def look(paths: LabPaths, record: LabRecord, settings: Settings, machine: Machin
     )
 
 
-def injection_way(paths: LabPaths, record: LabRecord, settings: Settings, machine: Machine, now: float) -> Way | None:
+def injection_way(
+    paths: LabPaths, record: LabRecord, settings: Settings, machine: Machine, now: float
+) -> Way | None:
     """Return the way that GPUs get into containers of a lab now, None where no way is sound."""
     gpu: GpuFacts = gather.gpu_facts(paths, record, now)
     engine, _ = docker_facts.engine_facts(record.engine, _toolkit(machine))
@@ -69,7 +71,9 @@ def _lab(paths: LabPaths, record: LabRecord, settings: Settings, engine: EngineF
         database=where,
         database_problem=problem,
         storage_looked=able,
-        storage_problem=probes.storage(_engine(record), record.image, record.hub_id, storage_root) if able else None,
+        storage_problem=probes.storage(_engine(record), record.image, record.hub_id, storage_root)
+        if able
+        else None,
         memlock=memlock(record) if able else None,
         memlock_kept=record.memlock,
     )

@@ -14,7 +14,7 @@ class Finding:
 
     Attributes:
         id: Stable name of the check.
-        level: `ok`; `warn`, works but not as well as it should; `fail`, broken or unsafe; `off`, not looked at.
+        level: `ok`; `warn`, should be better; `fail`, broken or unsafe; `off`, not looked at.
         what: What was found, with the figure.
         next_step: What to do about it, "" where there is nothing to do.
     """

@@ -1,4 +1,4 @@
-"""Asks the machine, the snapshot and the lab for the doctor's facts. Roots are arguments, so that tests bring theirs."""
+"""Asks machine, snapshot and lab for the doctor's facts. Roots are arguments: tests bring theirs."""
 
 from __future__ import annotations
 

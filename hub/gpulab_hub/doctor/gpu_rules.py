@@ -36,7 +36,9 @@ def gpus(facts: Facts) -> Finding:
     if gpu.problem:
         return fail("gpus", f"GPU shapes are off: {gpu.problem}", _driver_step(gpu.problem))
     if not gpu.device_uuids:
-        return fail("gpus", f"{gpu.cards} NVIDIA GPUs on the PCI bus, and none to grant", "See `gpulab devices`.")
+        return fail(
+            "gpus", f"{gpu.cards} NVIDIA GPUs on the PCI bus, and none to grant", "See `gpulab devices`."
+        )
     return ok("gpus", f"{len(gpu.device_uuids)} devices on {gpu.cards} GPUs")
 
 
@@ -48,7 +50,9 @@ def driver(facts: Facts) -> Finding:
     if not facts.gpu.cards:
         return off("driver", "no NVIDIA GPU, no driver needed")
     if version is None:
-        return fail("driver", "no NVIDIA driver answers", "Install the driver (525.60.13 or newer), then reboot.")
+        return fail(
+            "driver", "no NVIDIA driver answers", "Install the driver (525.60.13 or newer), then reboot."
+        )
     major = facts.floors.newest_major(version)
     newest, floor = list(facts.floors.majors.items())[-1]
     if major is None or int(major) < _OLD_CUDA:
@@ -96,5 +100,7 @@ def pynvml(facts: Facts) -> Finding:
 
 def _driver_step(problem: str) -> str:
     if "mismatch" in problem.lower():
-        return "The driver was upgraded under a running kernel module: reboot, and hold the driver's packages."
+        return (
+            "The driver was upgraded under a running kernel module: reboot, and hold the driver's packages."
+        )
     return "Install or reload the NVIDIA driver; `nvidia-smi` must work on this host."

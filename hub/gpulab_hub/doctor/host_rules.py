@@ -26,8 +26,8 @@ def inotify(facts: Facts) -> Finding:
         return warn(
             "inotify",
             f"{found}: editors and notebooks will stop seeing changes",
-            f"Set fs.inotify.max_user_instances={4 * _INSTANCES} and fs.inotify.max_user_watches={8 * _WATCHES}"
-            " in /etc/sysctl.d/.",
+            f"Set fs.inotify.max_user_instances={4 * _INSTANCES} and"
+            f" fs.inotify.max_user_watches={8 * _WATCHES} in /etc/sysctl.d/.",
         )
     return ok("inotify", found)
 
@@ -69,7 +69,9 @@ def _space(place: Place) -> Finding:
     if place.free < place.need:
         return fail(check, f"{found} and needs {place.need / _GIB:.1f} GiB", "Make room.")
     if place.free < 2 * place.need:
-        return warn(check, f"{found}, close to the {place.need / _GIB:.1f} GiB that it needs", "Make room soon.")
+        return warn(
+            check, f"{found}, close to the {place.need / _GIB:.1f} GiB that it needs", "Make room soon."
+        )
     return ok(check, found)
 
 
@@ -123,7 +125,7 @@ def storage(facts: Facts) -> Finding:
         return fail(
             "storage",
             facts.lab.storage_problem,
-            "Docker must see the lab's directories at the same paths: use the engine of this machine, or bind them.",
+            "Use this machine's own engine, or let it see the lab's directories at the same paths.",
         )
     return ok("storage", "a container sees the lab's storage root")
 
@@ -135,7 +137,11 @@ def memlock(facts: Facts) -> Finding:
         return off("memlock", "not tried: it needs root, Docker and the image", "Run the doctor as root.")
     if able != facts.lab.memlock_kept:
         says = "can" if able else "cannot"
-        return warn("memlock", f"Docker {says} lift the memlock limit, unlike before", "Run deploy/up to take it over.")
+        return warn(
+            "memlock",
+            f"Docker {says} lift the memlock limit, unlike before",
+            "Run deploy/up to take it over.",
+        )
     if not able:
         return warn(
             "memlock",

@@ -58,7 +58,9 @@ def injection(facts: Facts) -> Finding:
             f"engine.injection is {way}, but {problem}",
             "Mend it, or set engine.injection: auto in gpulab.yaml.",
         )
-    return ok("injection", f"GPUs get into containers by {way}" + (" (chosen)" if setting == "auto" else " (set)"))
+    return ok(
+        "injection", f"GPUs get into containers by {way}" + (" (chosen)" if setting == "auto" else " (set)")
+    )
 
 
 def missing_names(gpu: GpuFacts, engine: EngineFacts) -> tuple[str, ...]:
@@ -81,7 +83,9 @@ def _cdi(gpu: GpuFacts, engine: EngineFacts) -> str | None:
     if engine.cdi.missing_nodes:
         return f"a CDI spec names {engine.cdi.missing_nodes[0]}, which is not there"
     if gpu.driver and not gpu.simulate and engine.cdi.drivers and gpu.driver not in engine.cdi.drivers:
-        return f"the CDI spec is for driver {', '.join(sorted(engine.cdi.drivers))}, and {gpu.driver} is loaded"
+        return (
+            f"the CDI spec is for driver {', '.join(sorted(engine.cdi.drivers))}, and {gpu.driver} is loaded"
+        )
     return None
 
 

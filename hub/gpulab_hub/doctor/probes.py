@@ -67,7 +67,9 @@ def storage(engine: Runner, image: str, hub_id: str, root: Path) -> str | None:
     finally:
         marker.unlink(missing_ok=True)
     if code != 0 or said.strip() != nonce:
-        return f"a container does not see what the lab writes to {root}: the engine has another directory there"
+        return (
+            f"a container does not see what the lab writes to {root}: the engine has another directory there"
+        )
     return None
 
 
