@@ -99,7 +99,7 @@ def down(paths: LabPaths, with_servers: bool) -> None:
 
 def _end(paths: LabPaths, record: LabRecord, running: list[ContainerState]) -> None:
     from gpulab_hub import ledger
-    from gpulab_hub.database import database_url, open_database, writing
+    from gpulab_hub.database import writing
 
     database = open_database(database_url(site.load(paths.config), paths))
 
@@ -118,7 +118,7 @@ def _end(paths: LabPaths, record: LabRecord, running: list[ContainerState]) -> N
 
 def _own_servers(paths: LabPaths, record: LabRecord) -> list[ContainerState]:
     from gpulab_hub import ledger, witness
-    from gpulab_hub.database import database_url, open_database, reading
+    from gpulab_hub.database import reading
 
     key = bytes.fromhex(paths.signing_key.read_text(encoding="ascii").strip())
     database = open_database(database_url(site.load(paths.config), paths))
@@ -132,7 +132,7 @@ def _own_servers(paths: LabPaths, record: LabRecord) -> list[ContainerState]:
 
 def _open_leases(paths: LabPaths) -> tuple[int | None, str | None]:
     from gpulab_hub import ledger
-    from gpulab_hub.database import database_url, open_database, reading
+    from gpulab_hub.database import reading
 
     try:
         database = open_database(database_url(site.load(paths.config), paths))

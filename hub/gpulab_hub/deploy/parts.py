@@ -5,7 +5,11 @@ They are imported when they are needed, so that a taken port is told without loa
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from docker import DockerClient
 
 from gpulab_hub.deploy.machine import CommandFailed, Machine
 from gpulab_hub.deploy.users import HUB
@@ -85,11 +89,53 @@ def prepare_simulation(machine: Machine, paths: LabPaths, wanted: str) -> str:
         stage.refresh(found)
         return f"SIMULATED: {found.name} is there"
     if machine.which("gcc") is None and machine.which("apt-get") is not None:
-        packages = ["gcc", "libc6-dev"]
-        env = {"DEBIAN_FRONTEND": "noninteractive"}
-        machine.run(["apt-get", "update", "-qq"], env=env)
-        machine.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages], env=env)
+        install(machine, "gcc", "libc6-dev")
     return f"SIMULATED: {stage.prepare(wanted, paths.simulate).name} prepared"
+
+
+def build_image(
+    machine: Machine, paths: LabPaths, client: DockerClient, say: Callable[[str], None]
+) -> tuple[str, str]:
+    """Build the default image unless it is there and nothing has changed; return its reference and words.
+
+    Args:
+        machine: Where the lab is.
+        paths: The lab's paths.
+        client: The engine.
+        say: Takes a line of progress.
+
+    Raises:
+        LabError: It does not build.
+    """
+    from gpulab_hub.images.build import build
+    from gpulab_hub.images.failures import BuildFailed
+    from gpulab_hub.images.site import gather
+
+    def attempt() -> tuple[str, str]:
+        built = build("base", client, site=gather(os.environ), cache=paths.state / "cache", say=say)
+        size = f"{built.size_bytes / 1e6:.0f} MB"
+        return built.reference, f"{built.reference} ({size}) {'built' if built.fresh else 'is there'}"
+
+    try:
+        return attempt()
+    except BuildFailed:
+        if machine.which("debootstrap") or not machine.which("apt-get"):
+            raise
+    # No base image to pull, and none that could be made.
+    say("installing debootstrap")
+    install(machine, "debootstrap")
+    return attempt()
+
+
+def install(machine: Machine, *packages: str) -> None:
+    """Install packages of the distribution.
+
+    Raises:
+        CommandFailed: apt-get does not.
+    """
+    env = {"DEBIAN_FRONTEND": "noninteractive"}
+    machine.run(["apt-get", "update", "-qq"], env=env)
+    machine.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages], env=env)
 
 
 def simulation_environment(paths: LabPaths) -> dict[str, str]:
@@ -106,12 +152,12 @@ def first_invite(paths: LabPaths, settings: Settings, url: str, now: float) -> I
         LabError: The database does not answer.
     """
     from gpulab_hub.accounts import Accounts
-    from gpulab_hub.database import database_url, open_database
+    from gpulab_hub.database import lab_database
     from gpulab_hub.roster import Entry
 
     if not settings.auth.local.enabled:
         return None
-    engine = open_database(database_url(settings, paths))
+    engine = lab_database(paths)
     try:
         accounts = Accounts(engine, settings.auth.local.password_min_length)
         admins = [account for account in accounts.everyone(now) if account.admin]

@@ -13,6 +13,22 @@ SHOWN_SECONDS = 1.0
 """A step below this shows no time: it is noise on a second run."""
 
 
+class Words(list[str]):
+    """What a step found or did, for its line.
+
+    Args:
+        out: Where a long step says how far it is.
+    """
+
+    def __init__(self, out: TextIO) -> None:
+        super().__init__()
+        self._out = out
+
+    def say(self, text: str) -> None:
+        """Say how far a long step is, on the step's line."""
+        print(f"{text} ...", end="\n" + " " * (_TITLE + 2), file=self._out, flush=True)
+
+
 @dataclass
 class Progress:
     """Prints steps.
@@ -26,11 +42,11 @@ class Progress:
     clock: Callable[[], float] = field(default=time.monotonic)
 
     @contextmanager
-    def step(self, title: str) -> Iterator[list[str]]:
-        """Print a step's title, run the body, then print the words that the body put into the list."""
+    def step(self, title: str) -> Iterator[Words]:
+        """Print a step's title, run the body, then print the words that the body left."""
         print(f"  {title:<{_TITLE}}", end="", file=self.out, flush=True)
         began = self.clock()
-        words: list[str] = []
+        words = Words(self.out)
         try:
             yield words
         except BaseException:

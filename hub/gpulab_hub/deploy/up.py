@@ -31,7 +31,7 @@ from gpulab_hub.deploy import record as records
 from gpulab_hub.deploy.gpus import Choice
 from gpulab_hub.deploy.machine import Machine, ThisMachine
 from gpulab_hub.deploy.options import Options
-from gpulab_hub.deploy.progress import Progress
+from gpulab_hub.deploy.progress import Progress, Words
 from gpulab_hub.deploy.record import LabRecord
 from gpulab_hub.paths import LabPaths
 from gpulab_hub.settings import Settings
@@ -86,7 +86,7 @@ def bring_up(options: Options, machine: Machine, progress: Progress) -> None:
         with progress.step("Simulated machine") as words:
             words.append(parts.prepare_simulation(machine, paths, options.simulate or record.simulate))
     with progress.step("Image") as words:
-        record = replace(record, image=build_image(options, found, record, words))
+        record = replace(record, image=build_image(machine, paths, record, words))
     records.save(paths.state, record)
     start(options, machine, paths, record, node, progress)
     finish(machine, paths, found.settings, record, progress)
@@ -178,9 +178,14 @@ def _free_port(machine: Machine, address: str, candidates: range, taken: int) ->
     )
 
 
-def build_image(options: Options, found: Found, record: LabRecord, words: list[str]) -> str:
+def build_image(machine: Machine, paths: LabPaths, record: LabRecord, words: Words) -> str:
     """Build the default image unless it is there; return its reference."""
-    reference, done = parts.ensure_image(options.source, record.engine, found.settings)
+    client = engine.connect(record.engine)
+    root = Path(str(client.info()["DockerRootDir"]))
+    # An engine in another root has its directory where we cannot look.
+    if not record.image and root.is_dir():
+        preflight.check_space(machine, root, IMAGE_NEED)
+    reference, done = parts.build_image(machine, paths, client, words.say)
     words.append(done)
     return reference
 
