@@ -99,9 +99,9 @@ def down(paths: LabPaths, with_servers: bool) -> None:
 
 def _end(paths: LabPaths, record: LabRecord, running: list[ContainerState]) -> None:
     from gpulab_hub import ledger
-    from gpulab_hub.database import writing
+    from gpulab_hub.database import lab_database, writing
 
-    database = open_database(database_url(site.load(paths.config), paths))
+    database = lab_database(paths)
 
     def close(lease_id: str) -> None:
         with writing(database) as connection:
@@ -118,10 +118,10 @@ def _end(paths: LabPaths, record: LabRecord, running: list[ContainerState]) -> N
 
 def _own_servers(paths: LabPaths, record: LabRecord) -> list[ContainerState]:
     from gpulab_hub import ledger, witness
-    from gpulab_hub.database import reading
+    from gpulab_hub.database import lab_database, reading
 
     key = bytes.fromhex(paths.signing_key.read_text(encoding="ascii").strip())
-    database = open_database(database_url(site.load(paths.config), paths))
+    database = lab_database(paths)
     with reading(database) as connection:
         recorded = frozenset(r.container_id for r in ledger.open_leases(connection) if r.container_id)
     database.dispose()
@@ -132,10 +132,10 @@ def _own_servers(paths: LabPaths, record: LabRecord) -> list[ContainerState]:
 
 def _open_leases(paths: LabPaths) -> tuple[int | None, str | None]:
     from gpulab_hub import ledger
-    from gpulab_hub.database import reading
+    from gpulab_hub.database import lab_database, reading
 
     try:
-        database = open_database(database_url(site.load(paths.config), paths))
+        database = lab_database(paths)
         with reading(database) as connection:
             return len(ledger.open_leases(connection)), None
     except LabError as error:
