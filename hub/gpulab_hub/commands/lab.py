@@ -11,9 +11,9 @@ import docker
 
 from gpulab_hub import settings as site
 from gpulab_hub.commands import emit, json_option, lab_command
+from gpulab_hub.deploy import condition, servers, supervise
 from gpulab_hub.deploy import engine as engines
 from gpulab_hub.deploy import record as records
-from gpulab_hub.deploy import servers, standing, supervise
 from gpulab_hub.deploy.machine import ThisMachine
 from gpulab_hub.deploy.record import LabRecord
 from gpulab_hub.deploy.supervisord import SupervisorUnavailable
@@ -32,34 +32,34 @@ def status(paths: LabPaths, as_json: bool) -> None:
     if as_json:
         emit(found.as_json())
     else:
-        click.echo(standing.text(found))
+        click.echo(condition.text(found))
     if found.problems:
         sys.exit(1)
 
 
-def look(paths: LabPaths, record: LabRecord, now: float) -> standing.Standing:
+def look(paths: LabPaths, record: LabRecord, now: float) -> condition.Condition:
     """Return how a lab stands."""
     keeper = supervise.supervisor(paths, record, ThisMachine())
     try:
-        processes = standing.complete(keeper.states())
+        processes = condition.complete(keeper.states())
     except SupervisorUnavailable:
-        processes = standing.complete(())
+        processes = condition.complete(())
     answers = supervise.answers(f"{record.url}/hub/health")
     version = engines.answers(record.engine, engines.connect)
     seen = _snapshot(paths)
     age = None if seen is None else max(0.0, now - seen.taken_at)
     count, ledger = _open_leases(paths)
-    return standing.Standing(
+    return condition.Condition(
         url=record.url,
         answers=answers,
         supervisor=record.supervisor,
         processes=processes,
         engine=version,
         simulated=record.simulate,
-        gpus=standing.gpus_in_words(seen),
+        gpus=condition.gpus_in_words(seen),
         snapshot_age=age,
         servers=count,
-        problems=standing.problems(
+        problems=condition.problems(
             processes,
             answers=answers,
             engine=version,
@@ -99,14 +99,13 @@ def down(paths: LabPaths, with_servers: bool) -> None:
 
 def _end(paths: LabPaths, record: LabRecord, running: list[ContainerState]) -> None:
     from gpulab_hub import ledger
-    from gpulab_hub.database import lab_database, writing
+    from gpulab_hub.database import lab_database
 
-    database = lab_database(paths)
+    book = ledger.Ledger(lab_database(paths))
 
     def close(lease_id: str) -> None:
-        with writing(database) as connection:
-            ledger.turn(connection)
-            ledger.close(connection, lease_id, "the lab was stopped", time.time())
+        with book.turn() as turn:
+            ledger.close(turn, lease_id, "the lab was stopped", time.time())
 
     ended = servers.end(_docker(record), running, close)
     click.echo(f"{len(ended.gone)} server{'' if len(ended.gone) == 1 else 's'} ended, devices are free.")
@@ -117,13 +116,13 @@ def _end(paths: LabPaths, record: LabRecord, running: list[ContainerState]) -> N
 
 
 def _own_servers(paths: LabPaths, record: LabRecord) -> list[ContainerState]:
-    from gpulab_hub import ledger, witness
+    from gpulab_hub import history, witness
     from gpulab_hub.database import lab_database, reading
 
     key = bytes.fromhex(paths.signing_key.read_text(encoding="ascii").strip())
     database = lab_database(paths)
     with reading(database) as connection:
-        recorded = frozenset(r.container_id for r in ledger.open_leases(connection) if r.container_id)
+        recorded = frozenset(r.container_id for r in history.open_leases(connection) if r.container_id)
     database.dispose()
     return servers.own(
         _docker(record), record.hub_id, lambda lease, sign: witness.verify(key, lease, sign), recorded
@@ -131,13 +130,13 @@ def _own_servers(paths: LabPaths, record: LabRecord) -> list[ContainerState]:
 
 
 def _open_leases(paths: LabPaths) -> tuple[int | None, str | None]:
-    from gpulab_hub import ledger
+    from gpulab_hub import history
     from gpulab_hub.database import lab_database, reading
 
     try:
         database = lab_database(paths)
         with reading(database) as connection:
-            return len(ledger.open_leases(connection)), None
+            return len(history.open_leases(connection)), None
     except LabError as error:
         return None, error.message
 

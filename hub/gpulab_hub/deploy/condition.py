@@ -12,7 +12,7 @@ _NAMES = ("agent", "proxy", "hub")
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Condition:
     """What `gpulab status` shows.
 
     Attributes:
@@ -107,16 +107,16 @@ def duration(seconds: float) -> str:
     return " ".join(parts[:2])
 
 
-def text(standing: Standing) -> str:
+def text(condition: Condition) -> str:
     """Return it as the text of `gpulab status`."""
-    lines = [f"{standing.url}  {'answers' if standing.answers else 'DOES NOT ANSWER'}"]
-    for process in standing.processes:
+    lines = [f"{condition.url}  {'answers' if condition.answers else 'DOES NOT ANSWER'}"]
+    for process in condition.processes:
         up = f"up {duration(process.uptime_seconds or 0)}" if process.running else f"DOWN ({process.words})"
         lines.append(f"  {process.name:<8} {up}" + (f", process {process.pid}" if process.pid else ""))
-    lines.append(f"  docker   {standing.engine or 'DOES NOT ANSWER'}")
-    age = "" if standing.snapshot_age is None else f" (seen {duration(standing.snapshot_age)} ago)"
-    simulated = f"SIMULATED {standing.simulated}: " if standing.simulated else ""
-    lines.append(f"  gpus     {simulated}{standing.gpus}{age}")
-    lines.append(f"  servers  {'not known' if standing.servers is None else standing.servers}")
-    lines.extend(f"! {problem}" for problem in standing.problems)
+    lines.append(f"  docker   {condition.engine or 'DOES NOT ANSWER'}")
+    age = "" if condition.snapshot_age is None else f" (seen {duration(condition.snapshot_age)} ago)"
+    simulated = f"SIMULATED {condition.simulated}: " if condition.simulated else ""
+    lines.append(f"  gpus     {simulated}{condition.gpus}{age}")
+    lines.append(f"  servers  {'not known' if condition.servers is None else condition.servers}")
+    lines.extend(f"! {problem}" for problem in condition.problems)
     return "\n".join(lines)

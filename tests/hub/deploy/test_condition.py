@@ -2,8 +2,8 @@ import json
 
 import pytest
 
+from gpulab_hub.deploy.condition import Condition, complete, duration, gpus_in_words, problems, text
 from gpulab_hub.deploy.processes import ProcessState
-from gpulab_hub.deploy.standing import Standing, complete, duration, gpus_in_words, problems, text
 from gpulab_spawner.placement.devices import Gpu, MigDevice
 from gpulab_spawner.placement.inventory import Inventory
 
@@ -59,7 +59,7 @@ def test_devices_are_counted_by_kind():
 
 
 def test_the_text_and_the_json_tell_the_same():
-    standing = Standing(
+    found = Condition(
         url="http://127.0.0.1:8000",
         answers=False,
         supervisor="systemd",
@@ -71,7 +71,7 @@ def test_the_text_and_the_json_tell_the_same():
         servers=None,
         problems=("hub is down (stopped)",),
     )
-    assert text(standing).splitlines() == [
+    assert text(found).splitlines() == [
         "http://127.0.0.1:8000  DOES NOT ANSWER",
         "  agent    up 1 h 1 min, process 7",
         "  proxy    up 1 h 1 min, process 7",
@@ -81,7 +81,7 @@ def test_the_text_and_the_json_tell_the_same():
         "  servers  not known",
         "! hub is down (stopped)",
     ]
-    data = json.loads(json.dumps(standing.as_json()))
+    data = json.loads(json.dumps(found.as_json()))
     assert data["processes"][0] == {
         "name": "agent",
         "running": True,
