@@ -39,6 +39,36 @@ class LabPaths:
         return self.state / "secrets"
 
     @property
+    def cookie_secret(self) -> Path:
+        """JupyterHub's cookie secret, 64 hexadecimal digits."""
+        return self.secrets / "cookie-secret"
+
+    @property
+    def proxy_token(self) -> Path:
+        """The token of the proxy's API."""
+        return self.secrets / "proxy-token"
+
+    @property
+    def signing_key(self) -> Path:
+        """The key that signs lease labels, 64 hexadecimal digits."""
+        return self.secrets / "signing-key"
+
+    @property
+    def admin_token(self) -> Path:
+        """The API token with which the `gpulab` command speaks to the hub."""
+        return self.secrets / "admin-token"
+
+    @property
+    def venv(self) -> Path:
+        """The Python environment that the lab runs from."""
+        return self.state / "venv"
+
+    @property
+    def proxy(self) -> Path:
+        """Where configurable-http-proxy is installed."""
+        return self.state / "proxy"
+
+    @property
     def hub_id(self) -> Path:
         """File with this lab's id: 12 hexadecimal digits, made once."""
         return self.state / "hub-id"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from gpulab_spawner.errors import ConfigError
 
@@ -42,6 +42,12 @@ class Section(BaseModel):
     """A section of gpulab.yaml: closed and immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _all_commented_out(cls, value: object) -> object:
+        """A section whose lines are all comments is an empty one."""
+        return {} if value is None else value
 
 
 class Listen(Section):
