@@ -38,8 +38,8 @@ def prepare(runtime: Path) -> None:
     make_directories(more)
     if "GPULAB_HOME_FULL" in more:
         print(
-            f"gpulab-start: {home} is full or cannot be written. Jupyter starts all the same: delete what you do "
-            "not need. Until then settings, history and notebooks cannot be saved there.",
+            f"gpulab-start: {home} is full or cannot be written. Jupyter starts all the same: delete what "
+            "you do not need. Until then settings, history and notebooks cannot be saved there.",
             file=sys.stderr,
         )
 
@@ -74,7 +74,9 @@ def left_out(start: Start) -> AbstractContextManager[None]:
     if not start.lean:
         return nullcontext()
     if not lean.is_pinned():
-        print(f"gpulab-start: this JupyterHub is not {lean.PINNED}: starting with all imports", file=sys.stderr)
+        print(
+            f"gpulab-start: this JupyterHub is not {lean.PINNED}: starting with all imports", file=sys.stderr
+        )
         return nullcontext()
     return lean.standing_in()
 

@@ -16,7 +16,9 @@ from tempfile import TemporaryFile
 
 from gpulab_server.start import Refused
 
-NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "lustre", "glusterfs", "fuse.glusterfs", "beegfs"})
+NETWORK = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "lustre", "glusterfs", "fuse.glusterfs", "beegfs"}
+)
 ROOM = 64 * 1024
 """Bytes that a home must take for it not to count as full."""
 
@@ -45,7 +47,9 @@ def find_runtime(uid: int, candidates: tuple[Path, ...] = ()) -> Path:
         if private_directory(path, uid):
             return path
     places = " nor ".join(str(path.parent) for path in candidates)
-    raise Refused(f"Jupyter needs a directory for its runtime files, and neither {places} can be written by uid {uid}.")
+    raise Refused(
+        f"Jupyter needs a directory for its runtime files, and neither {places} can be written by uid {uid}."
+    )
 
 
 def takes_writes(directory: Path) -> bool:

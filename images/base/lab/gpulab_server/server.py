@@ -27,7 +27,7 @@ QUIET_SECONDS = 5.0
 class LabIdentity(JupyterHubIdentityProvider):  # type: ignore[misc]  # JupyterHub has no type hints
     """JupyterHub's identity provider, asking through LabOAuth."""
 
-    @default("hub_auth")  # type: ignore[untyped-decorator]
+    @default("hub_auth")
     def _lab_oauth(self) -> LabOAuth:
         return LabOAuth(parent=self)
 
@@ -37,7 +37,7 @@ class LabServer(JupyterHubSingleUser):  # type: ignore[misc]
 
     _version_check: asyncio.Task[None] | None = None
 
-    @default("hub_auth")  # type: ignore[untyped-decorator]
+    @default("hub_auth")
     def _lab_oauth(self) -> LabOAuth:
         return LabOAuth(parent=self)
 

@@ -3,8 +3,10 @@
 sshd runs as the user. It starts only where the lab has put an authorized_keys into the container: the file
 lies in a directory that the user cannot write, is read anew at every login, and may be empty.
 
-sshd gives its sessions a clean environment, so the container's is written down once. Bash reads it through
-BASH_ENV for commands and through /etc/profile.d/gpulab.sh for login shells.
+sshd gives its sessions a clean environment, so the container's is written down once, and each session is told
+where (`GPULAB_SESSION`). Bash reads it from /etc/bash.bashrc, which Debian's bash runs for commands of SSH
+sessions too, and from /etc/profile.d/gpulab.sh in login shells. (BASH_ENV would not do: a bash that sees that
+sshd started it reads its bashrc instead.)
 """
 
 from __future__ import annotations
@@ -21,17 +23,30 @@ SSHD = "/usr/sbin/sshd"
 CONFIG = "/etc/gpulab/sshd_config"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OF_A_SESSION = frozenset(
-    {"BASH_ENV", "HOME", "HOSTNAME", "LOGNAME", "MAIL", "OLDPWD", "PWD", "SHELL", "SHLVL", "TERM", "USER", "_"}
+    {
+        "GPULAB_SESSION",
+        "HOME",
+        "HOSTNAME",
+        "LOGNAME",
+        "MAIL",
+        "OLDPWD",
+        "PWD",
+        "SHELL",
+        "SHLVL",
+        "TERM",
+        "USER",
+        "_",
+    }
 )
 
 
 def snapshot(environ: Mapping[str, str]) -> str:
     """Return a shell text that exports an environment, but for what belongs to each session itself.
 
-    Values may hold anything, newlines and quotes included. The text unsets BASH_ENV first: it is read once,
-    by the session's own shell, and not again by every script that the session runs.
+    Values may hold anything, newlines and quotes included. The text first forgets where it was found: it is
+    read once, by the session's own shell, and not again by every shell that the session starts.
     """
-    lines = ["unset BASH_ENV"]
+    lines = ["unset GPULAB_SESSION"]
     for name in sorted(environ):
         if _NAME.fullmatch(name) and name not in _OF_A_SESSION and not name.startswith("SSH_"):
             lines.append(f"export {name}={shlex.quote(environ[name])}")
@@ -44,7 +59,7 @@ def command(environment_file: Path, host_key: Path) -> list[str]:
         SSHD,
         *("-D", "-e", "-f", CONFIG),
         *("-o", f"HostKey={host_key}"),
-        *("-o", f"SetEnv=BASH_ENV={environment_file}"),
+        *("-o", f"SetEnv=GPULAB_SESSION={environment_file}"),
     ]
 
 
@@ -59,7 +74,9 @@ def start(environ: Mapping[str, str], runtime: Path, access: Path = ACCESS) -> s
         environment_file = runtime / "environment.sh"
         environment_file.touch(mode=0o600)
         environment_file.write_text(snapshot(environ), encoding="utf-8", errors="surrogateescape")
-        return subprocess.Popen(command(environment_file, _host_key(runtime, access)), stdin=subprocess.DEVNULL)
+        return subprocess.Popen(
+            command(environment_file, _host_key(runtime, access)), stdin=subprocess.DEVNULL
+        )
     except (OSError, subprocess.CalledProcessError) as error:
         print(f"gpulab-start: SSH is off: {error}", file=sys.stderr)
         return None
@@ -72,5 +89,7 @@ def _host_key(runtime: Path, access: Path) -> Path:
     made = runtime / "ssh_host_ed25519_key"
     if not made.exists():
         # Only for a container outside a lab: a lab gives each server its own key, the same at every start.
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", str(made)], check=True)
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", str(made)], check=True
+        )
     return made

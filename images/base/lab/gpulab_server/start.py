@@ -45,10 +45,12 @@ def decide(arguments: Sequence[str], environ: Mapping[str, str], uid: int) -> St
         return Start("command", given)
     if uid == 0:
         raise Refused(
-            "Jupyter does not run as root here: leave out --user 0 (it runs as lab, uid 1000), or name a user "
-            "that is not root, such as --user $(id -u):$(id -g)."
+            "Jupyter does not run as root here: leave out --user 0 (it runs as lab, uid 1000), or name a "
+            "user that is not root, such as --user $(id -u):$(id -g)."
         )
     lean = environ.get("GPULAB_START", "") != "stock"
     if environ.get("JUPYTERHUB_SERVICE_URL"):
         return Start("hub", given, lean)
-    return Start("alone", ("--ServerApp.ip=0.0.0.0", "--ServerApp.port_retries=0", "--no-browser", *given), lean)
+    return Start(
+        "alone", ("--ServerApp.ip=0.0.0.0", "--ServerApp.port_retries=0", "--no-browser", *given), lean
+    )
