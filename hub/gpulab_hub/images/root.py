@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -61,17 +62,8 @@ def _deb822(text: str) -> list[tuple[str, str, list[str]]]:
 
 
 def _one_line(text: str) -> list[tuple[str, str, list[str]]]:
-    entries = []
-    for line in text.splitlines():
-        words = line.split()
-        if words[:1] != ["deb"]:
-            continue
-        if words[1].startswith("["):
-            end = next((i for i, word in enumerate(words) if word.endswith("]")), len(words))
-            words = [words[0], *words[end + 1 :]]
-        if len(words) > 3:
-            entries.append((words[1], words[2], words[3:]))
-    return entries
+    found = re.findall(r"^deb\s+(?:\[[^\]\n]*\]\s+)?(\S+)\s+(\S+)[ \t]+(.+)$", text, re.MULTILINE)
+    return [(uri, suite, components.split()) for uri, suite, components in found]
 
 
 def ensure_root(client: docker.DockerClient, cache: Path, say: Callable[[str], None]) -> str:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ import aiohttp
 from jupyterhub.httpclient import fetch
 from jupyterhub.services.auth import HubOAuth
 from jupyterhub.utils import make_ssl_context
+from tornado.log import app_log
 from tornado.web import HTTPError
 
 FRESH = 10.0
@@ -40,8 +40,6 @@ TIMEOUT = 5.0
 
 User = dict[str, Any]
 """The hub's model of a user or service."""
-
-_log = logging.getLogger(__name__)
 
 
 class HubSilent(Exception):
@@ -133,7 +131,7 @@ class LabOAuth(HubOAuth):  # type: ignore[misc]  # JupyterHub has no type hints
         except HubSilent as error:
             now = self._clock()
             if self._memory.silence(now):
-                _log.warning("The hub is silent (%s); who was let in within 15 minutes stays in.", error)
+                app_log.warning("The hub is silent (%s); who was let in within 15 minutes stays in.", error)
             held = self._memory.last_yes(cache_key, now)
             if held is None:
                 raise _unavailable() from error
