@@ -4,7 +4,7 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jupyterhub.httpclient import JupyterHubHTTPClient
 from tests.images.fakehub import ADA, FakeHub
@@ -181,6 +181,7 @@ async def test_a_token_in_a_url_is_no_token_not_even_on_a_websocket(auth):
     assert not auth.get_token(Handler())
 
 
+@settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.tuples(st.sampled_from(["yes", "no", "silence"]), st.floats(0, 400)), max_size=12),
     st.floats(0, 2000),
@@ -201,6 +202,7 @@ def test_nobody_is_in_whose_last_answer_was_no_or_older_than_the_grace(events, l
             assert now - last_yes < GRACE
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.lists(st.floats(0, 1000), min_size=1, max_size=20))
 def test_what_is_too_old_to_count_is_forgotten(steps):
     memory, now = Memory(), 0.0

@@ -50,7 +50,7 @@ def test_somebody_elses_directory_or_a_link_is_not_taken(tmp_path):
 
 
 def test_no_place_at_all_is_refused_with_the_places(tmp_path):
-    with pytest.raises(Refused, match=r"neither .*gone nor .*lost can be written by uid"):
+    with pytest.raises(Refused, match=r"neither .*gone/a nor .*lost/a can be written by uid"):
         find_runtime(ME, (tmp_path / "gone" / "a", tmp_path / "lost" / "a"))
 
 

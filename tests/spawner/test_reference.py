@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpulab_spawner.errors import ConfigError
@@ -18,12 +18,14 @@ tags = st.none() | st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", fullmatch
 digests = st.none() | st.text("0123456789abcdef", min_size=64, max_size=64).map("sha256:{}".format)
 
 
+@settings(deadline=None, max_examples=60)
 @given(hosts, repositories, tags, digests)
 def test_what_is_written_is_read_back(registry, repository, tag, digest):
     wanted = Reference(registry, repository, tag, digest)
     assert parse_reference(str(wanted)) == wanted
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.text(max_size=60))
 def test_any_text_is_a_reference_that_reads_back_or_a_worded_error(text):
     try:

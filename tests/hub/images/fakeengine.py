@@ -47,9 +47,8 @@ class FakeEngine:
         raise docker.errors.ImageNotFound(f"No such image: {reference}")
 
     def list(self, filters):
-        return list(
-            {image.id: image for image in self.known.values() if filters["label"] in image.labels}.values()
-        )
+        ours = {image.id: image for image in self.known.values() if filters["label"] in image.labels}
+        return [*ours.values()]
 
     def pull(self, reference):
         if self.offline:

@@ -98,9 +98,7 @@ def test_a_base_that_is_there_is_not_pulled(make):
 
 
 def test_a_base_that_cannot_be_had_is_named(make):
-    with pytest.raises(
-        BuildFailed, match="my/base:1 is not on this engine and cannot be pulled: no such host"
-    ):
+    with pytest.raises(BuildFailed, match=r"my/base:1 is not on this engine .*: no such host"):
         make(FakeEngine(offline=True), base="my/base:1")
 
 

@@ -1,5 +1,6 @@
 import json
 
+import docker.errors
 import pytest
 from click.testing import CliRunner
 from tests.hub.images.fakeengine import FakeEngine, Image
@@ -38,9 +39,8 @@ def test_a_failed_build_exits_1_with_the_reason_and_the_next_step(engine):
 def test_list_shows_what_is_there_and_whether_it_is_current(engine):
     assert "no image of the lab yet" in run("list").output
     run("build")
-    engine.known["gpulab/base:old"] = Image(
-        engine, "old", {"gpulab.image": "base", "gpulab.image.recipe": "0"}
-    )
+    labels = {"gpulab.image": "base", "gpulab.image.recipe": "0"}
+    engine.known["gpulab/base:old"] = Image(engine, "old", labels)
     assert "gpulab/base:old" in run("list").output
     rows = {row["image"]: row for row in json.loads(run("list", "--json").output)}
     assert rows["gpulab/base:0.1.0"]["current"]
@@ -68,7 +68,7 @@ def test_check_of_an_image_that_is_not_there_is_one_worded_line(engine):
 
 
 def test_an_engine_that_does_not_answer_is_said_with_the_next_step(monkeypatch):
-    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    monkeypatch.setattr(command.docker.DockerClient, "from_env", _refuses)
     result = run("list")
     assert result.exit_code == 1
     assert "Docker does not answer" in result.output
@@ -78,3 +78,7 @@ def test_an_engine_that_does_not_answer_is_said_with_the_next_step(monkeypatch):
 def test_the_probe_asks_for_everything_that_is_judged():
     for name in ("login", "sshd", "glibc", "stdcpp", "hub", "home", "tmp"):
         assert f"say {name} " in checking.PROBE
+
+
+def _refuses(**options):
+    raise docker.errors.DockerException("connection refused")

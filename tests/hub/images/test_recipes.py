@@ -3,7 +3,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpulab_hub.images.recipes import (
@@ -47,11 +47,13 @@ def test_an_unknown_recipe_is_refused_with_the_known_ones(tmp_path):
         read_recipe("bsae", tmp_path)
 
 
+@settings(deadline=None, max_examples=60)
 @given(contexts, contexts)
 def test_a_fingerprint_is_the_contents(a, b):
     assert (fingerprint(a) == fingerprint(b)) == (a == b)
 
 
+@settings(deadline=None, max_examples=60)
 @given(contexts)
 def test_a_pack_is_the_same_for_the_same_contents_whatever_their_order(context):
     again = dict(reversed(context.items()))

@@ -37,16 +37,20 @@ def private_directory(path: Path, uid: int) -> bool:
 
 
 def find_runtime(uid: int, candidates: tuple[Path, ...] = ()) -> Path:
-    """Return a directory for runtime files: on /run/lab where the lab gives one, else below /tmp.
+    """Return a directory for runtime files.
+
+    In a lab that is /run/lab itself, a file system of the user's own; else one that is made below it, or
+    below /tmp.
 
     Raises:
         Refused: Neither can be written.
     """
-    candidates = candidates or (Path("/run/lab/session"), Path(f"/tmp/lab-{uid}"))  # noqa: S108
+    given = (Path("/run/lab"), Path("/run/lab/session"), Path(f"/tmp/lab-{uid}"))  # noqa: S108
+    candidates = candidates or given
     for path in candidates:
         if private_directory(path, uid):
             return path
-    places = " nor ".join(str(path.parent) for path in candidates)
+    places = " nor ".join(str(path) for path in candidates)
     raise Refused(
         f"Jupyter needs a directory for its runtime files, and neither {places} can be written by uid {uid}."
     )
