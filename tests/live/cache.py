@@ -1,0 +1,42 @@
+"""What is made once and kept between test sessions: below ~/.cache/gpulab, named by what it is made of."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+
+def directory() -> Path:
+    """Return the cache directory, made if it is missing."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    path = base / "gpulab"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def fingerprint(sources: Iterable[Path | str]) -> str:
+    """Return 12 hexadecimal digits for the contents of files and for texts, in their order."""
+    digest = hashlib.sha256()
+    for source in sources:
+        content = source.read_bytes() if isinstance(source, Path) else source.encode()
+        digest.update(len(content).to_bytes(8) + content)
+    return digest.hexdigest()[:12]
+
+
+def once(name: str, make: Callable[[Path], None]) -> Path:
+    """Return the cached file or directory of a name, made by `make(path)` if it is missing.
+
+    It is made beside its place and renamed, so that what is found is whole; a second session that wants
+    the same waits for the first.
+    """
+    place = directory() / name
+    with (directory() / f".{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not place.exists():
+            half = place.with_name(f".half-{name}")
+            make(half)
+            half.rename(place)
+    return place
