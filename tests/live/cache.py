@@ -5,8 +5,12 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import shutil
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+
+_KEPT_SECONDS = 14 * 86400
 
 
 def directory() -> Path:
@@ -39,4 +43,13 @@ def once(name: str, make: Callable[[Path], None]) -> Path:
             half = place.with_name(f".half-{name}")
             make(half)
             half.rename(place)
+        os.utime(place)
+        _forget_old(name.partition("-")[0])
     return place
+
+
+def _forget_old(kind: str) -> None:
+    """Remove what nobody has asked for in two weeks: an image takes most of a gigabyte."""
+    for path in directory().glob(f"{kind}-*"):
+        if time.time() - path.stat().st_mtime > _KEPT_SECONDS:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import tarfile
 from pathlib import Path
@@ -10,8 +11,12 @@ from pathlib import Path
 import docker
 from tests.live import cache
 
+from gpulab_hub.images import site
+from gpulab_hub.images.build import build
+
 TINY = "gpulab-test/tiny:latest"
 BASE = "gpulab/base:latest"
+_RECIPE = Path(__file__).parents[2] / "images" / "base"
 
 _DIRECTORIES = ("bin", "dev", "etc", "home", "proc", "root", "run", "sys", "tmp", "var", "workspace")
 _PASSWD = b"root:x:0:0:root:/root:/bin/sh\n"
@@ -55,14 +60,20 @@ def _import_tiny(client: docker.DockerClient) -> None:
     client.api.import_image_from_data(archive.getvalue(), repository=repository, tag=tag)
 
 
-def copy_image(reference: str, source: docker.DockerClient, target: docker.DockerClient) -> None:
-    """Copy an image from one engine to another through a file in the cache directory's file system."""
-    path = cache.directory() / f".copy-{cache.fingerprint([reference])}.tar"
-    try:
+def ensure_base(client: docker.DockerClient) -> str:
+    """Return the base image of an engine, built once per recipe and cache directory and loaded else."""
+    if client.images.list(BASE):
+        return BASE
+    recipe = sorted(path for path in _RECIPE.rglob("*") if path.is_file() and path.suffix != ".pyc")
+
+    def build_and_save(path: Path) -> None:
+        build("base", client, site=site.gather(os.environ), cache=cache.directory(), say=print)
         with path.open("wb") as out:
-            for chunk in source.images.get(reference).save(named=True):
+            for chunk in client.images.get(BASE).save(named=True):
                 out.write(chunk)
-        with path.open("rb") as packed:
-            target.images.load(packed)
-    finally:
-        path.unlink(missing_ok=True)
+
+    packed = cache.once(f"base-{cache.fingerprint(recipe)}.tar", build_and_save)
+    if not client.images.list(BASE):
+        with packed.open("rb") as archive:
+            client.images.load(archive)
+    return BASE
