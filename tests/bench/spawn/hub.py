@@ -1,0 +1,96 @@
+"""What the benchmark asks of a hub, over JupyterHub's own API, so that it is the same for every peer."""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import requests
+
+READY_SECONDS = 300
+_POLL_SECONDS = 0.02
+
+
+class SpawnFailed(RuntimeError):
+    """A hub did not bring a server up; the message is the hub's."""
+
+
+@dataclass(frozen=True)
+class Hub:
+    """A running hub and a token that may make users and start servers.
+
+    Attributes:
+        url: Where people reach it, without a slash at the end.
+        token: An API token with admin:users and admin:servers.
+    """
+
+    url: str
+    token: str
+
+    def _call(self, method: str, path: str, **options: Any) -> requests.Response:
+        headers = {"Authorization": f"token {self.token}"}
+        options.setdefault("timeout", READY_SECONDS)
+        return requests.request(method, f"{self.url}/hub/api{path}", headers=headers, **options)
+
+    def ready(self) -> bool:
+        """Return whether the hub answers through its proxy."""
+        try:
+            return self._call("GET", "/", timeout=5).ok
+        except requests.ConnectionError:
+            return False
+
+    def add_user(self, name: str) -> None:
+        """Make a user; one that exists stays as it is."""
+        response = self._call("POST", f"/users/{quote(name)}")
+        if response.status_code not in (201, 409):
+            raise SpawnFailed(f"no user {name}: {response.status_code} {response.text}")
+
+    def spawn(self, name: str, options: dict[str, Any] | None = None) -> float:
+        """Start a user's server and return the seconds from the POST until the progress stream says ready.
+
+        Raises:
+            SpawnFailed: The hub refused, or the server failed.
+        """
+        body = {} if options is None else {"user_options": options}
+        path = f"/users/{quote(name)}/server"
+        with ThreadPoolExecutor(1) as pool:
+            began = time.perf_counter()
+            # The hub holds its answer back until a quick server is up, so the stream is read meanwhile.
+            posted = pool.submit(self._call, "POST", path, json=body)
+            while True:
+                with self._call("GET", f"{path}/progress", stream=True) as stream:
+                    if stream.status_code == 200:
+                        self._read(stream)
+                        took = time.perf_counter() - began
+                        break
+                if posted.done() and not posted.result().ok:
+                    raise SpawnFailed(posted.result().text)
+                time.sleep(_POLL_SECONDS)
+        if not posted.result().ok:
+            raise SpawnFailed(posted.result().text)
+        return took
+
+    @staticmethod
+    def _read(stream: requests.Response) -> None:
+        for line in stream.iter_lines(chunk_size=1):
+            if not line.startswith(b"data:"):
+                continue
+            event = json.loads(line.removeprefix(b"data:"))
+            if event.get("failed"):
+                raise SpawnFailed(event["message"])
+            if event.get("ready"):
+                return
+        raise SpawnFailed("the progress stream ended before the server was ready")
+
+    def delete(self, name: str) -> None:
+        """Stop a user's server and wait until the hub says that it is gone."""
+        self._call("DELETE", f"/users/{quote(name)}/server")
+        deadline = time.monotonic() + READY_SECONDS
+        while self._call("GET", f"/users/{quote(name)}").json()["servers"]:
+            if time.monotonic() > deadline:
+                raise SpawnFailed(f"the server of {name} does not stop")
+            time.sleep(0.1)

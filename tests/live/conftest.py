@@ -1,0 +1,169 @@
+"""Fixtures of the live tests: real engines, images, a real proxy, a real browser.
+
+| fixture | scope | what | cold | warm |
+|---|---|---|---|---|
+| engine_debian | session | the machine's own dockerd (Debian 12: 20.10, no CDI) | 0.3 s | 0.3 s |
+| engine_current | session | a current Docker Engine with CDI, built once per cache directory | 15 s | 3 s |
+| engine | session | each of the two in turn | | |
+| docker_client | test | a client of `engine`; what the test left there is removed | 0 s | 0 s |
+| tiny_image | test | reference of a 2 MB image on `engine` | 0.1 s | 0 s |
+| base_image | test | reference of gpulab/base on `engine`, built once per session | 90 s | 5 s |
+| lab_dir | test | a directory whose later mounts the engines see too | 0 s | 0 s |
+| proxy | session | the npm configurable-http-proxy of deploy/proxy | 5 s | 0 s |
+| browser | session | a headless Chromium, driven by Playwright | 1 s | 1 s |
+
+"Cold" is a clean machine with 2 cores, "warm" one whose cache directory (tests/live/cache.py) is filled.
+A failing test's report carries the logs of the containers that still exist and of the engines, and every
+log file below its lab_dir. Nothing is skipped here: what is missing fails, with how to get it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import docker
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+from tests.live import engines, images
+from tests.live import proxy as npm_proxy
+from tests.live.engines import Engine
+from tests.live.proxy import Proxy
+
+_CHROMIUM = "/usr/bin/chromium"
+_CHROMIUM_ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+_started: list[Engine] = []
+
+
+@pytest.fixture(scope="session")
+def live_dir() -> Iterator[Path]:
+    """The session's directory; short, since a socket's path has 108 characters at most."""
+    path = Path(tempfile.mkdtemp(prefix="gpulab-live-"))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture(scope="session")
+def _labs(live_dir: Path) -> Iterator[Path]:
+    with engines.shared_directory(live_dir / "labs") as path:
+        yield path
+
+
+@pytest.fixture(scope="session")
+def engine_debian(live_dir: Path, _labs: Path) -> Iterator[Engine]:
+    with engines.debian_engine(live_dir / "debian") as engine:
+        _started.append(engine)
+        yield engine
+        _started.remove(engine)
+
+
+@pytest.fixture(scope="session")
+def engine_current(live_dir: Path, _labs: Path) -> Iterator[Engine]:
+    with engines.current_engine(live_dir / "current") as engine:
+        _started.append(engine)
+        yield engine
+        _started.remove(engine)
+
+
+@pytest.fixture(scope="session", params=["debian", "current"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """Each engine in turn; `parametrize("engine", ["current"], indirect=True)` takes one."""
+    found: Engine = request.getfixturevalue(f"engine_{request.param}")
+    return found
+
+
+@pytest.fixture
+def docker_client(engine: Engine) -> Iterator[docker.DockerClient]:
+    client = engine.client()
+    before = _owned(client)
+    yield client
+    for kind, identity in _owned(client) - before:
+        if kind == "container":
+            client.api.remove_container(identity, force=True, v=True)
+    for kind, identity in _owned(client) - before:
+        if kind == "network":
+            client.api.remove_network(identity)
+    client.close()
+
+
+def _owned(client: docker.DockerClient) -> set[tuple[str, str]]:
+    containers = client.api.containers(all=True, quiet=True)
+    return {("container", each["Id"]) for each in containers} | {
+        ("network", each["Id"]) for each in client.api.networks()
+    }
+
+
+@pytest.fixture
+def tiny_image(docker_client: docker.DockerClient) -> str:
+    return images.ensure_tiny(docker_client)
+
+
+@pytest.fixture
+def lab_dir(_labs: Path) -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="lab-", dir=_labs))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture(scope="session")
+def proxy() -> Proxy:
+    return npm_proxy.install()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    if not Path(_CHROMIUM).exists():
+        pytest.fail(f"There is no {_CHROMIUM}. Install chromium, or run tests/install as root.")
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=_CHROMIUM, args=list(_CHROMIUM_ARGUMENTS))
+        yield chromium
+        chromium.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add to a failing test's report what engines, containers and the lab's processes said."""
+    report = yield
+    if report.failed and item.get_closest_marker("live"):
+        for engine in _started:
+            report.sections.append((f"end of the log of the engine {engine.name}", engine.log_tail()))
+            report.sections += _container_logs(engine)
+        lab = getattr(item, "funcargs", {}).get("lab_dir")
+        if isinstance(lab, Path):
+            report.sections += [
+                (f"end of {log}", _tail(log.read_bytes())) for log in sorted(lab.rglob("*.log"))
+            ]
+    return report
+
+
+def _container_logs(engine: Engine) -> list[tuple[str, str]]:
+    if not engine.alive:
+        return []
+    client = engine.client(timeout=10)
+    try:
+        containers = client.containers.list(all=True, ignore_removed=True)
+        return [
+            (f"end of the log of the container {each.name}", _tail(each.logs(tail=60))) for each in containers
+        ]
+    except docker.errors.APIError as error:
+        return [(f"the engine {engine.name} gave no logs", str(error))]
+    finally:
+        client.close()
+
+
+def _tail(log: bytes, lines: int = 60) -> str:
+    return "\n".join(log.decode(errors="replace").splitlines()[-lines:])

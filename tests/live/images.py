@@ -1,0 +1,79 @@
+"""Images of the live tests: a tiny one made from one static program, and the product's base image."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import tarfile
+from pathlib import Path
+
+import docker
+from tests.live import cache
+
+from gpulab_hub.images import site
+from gpulab_hub.images.build import build
+
+TINY = "gpulab-test/tiny:latest"
+BASE = "gpulab/base:latest"
+_RECIPE = Path(__file__).parents[2] / "images" / "base"
+
+_DIRECTORIES = ("bin", "dev", "etc", "home", "proc", "root", "run", "sys", "tmp", "var", "workspace")
+_PASSWD = b"root:x:0:0:root:/root:/bin/sh\n"
+
+
+def busybox() -> Path:
+    """Return this machine's static busybox.
+
+    Raises:
+        RuntimeError: There is none, or it needs libraries that the image would lack.
+    """
+    found = shutil.which("busybox", path="/usr/bin:/bin")
+    if found is None or b"/ld-linux" in Path(found).read_bytes():
+        raise RuntimeError("The tiny image needs a static busybox. Install busybox-static.")
+    return Path(found)
+
+
+def ensure_tiny(client: docker.DockerClient) -> str:
+    """Return the tiny image (2 MB: a shell, nc, httpd, stat) of an engine, made if it is missing."""
+    if not client.images.list(TINY):
+        _import_tiny(client)
+    return TINY
+
+
+def _import_tiny(client: docker.DockerClient) -> None:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for name in _DIRECTORIES:
+            directory = tarfile.TarInfo(name)
+            directory.type, directory.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
+            tar.addfile(directory)
+        tar.add(busybox(), "bin/busybox")
+        for applet in ("sh", "sleep", "cat", "ls", "id", "stat", "nc", "httpd", "mknod", "dd", "env"):
+            link = tarfile.TarInfo(f"bin/{applet}")
+            link.type, link.linkname = tarfile.SYMTYPE, "busybox"
+            tar.addfile(link)
+        entry = tarfile.TarInfo("etc/passwd")
+        entry.size = len(_PASSWD)
+        tar.addfile(entry, io.BytesIO(_PASSWD))
+    repository, tag = TINY.split(":")
+    client.api.import_image_from_data(archive.getvalue(), repository=repository, tag=tag)
+
+
+def ensure_base(client: docker.DockerClient) -> str:
+    """Return the base image of an engine, built once per recipe and cache directory and loaded else."""
+    if client.images.list(BASE):
+        return BASE
+    recipe = sorted(path for path in _RECIPE.rglob("*") if path.is_file() and path.suffix != ".pyc")
+
+    def build_and_save(path: Path) -> None:
+        build("base", client, site=site.gather(os.environ), cache=cache.directory(), say=print)
+        with path.open("wb") as out:
+            for chunk in client.images.get(BASE).save(named=True):
+                out.write(chunk)
+
+    packed = cache.once(f"base-{cache.fingerprint(recipe)}.tar", build_and_save)
+    if not client.images.list(BASE):
+        with packed.open("rb") as archive:
+            client.images.load(archive)
+    return BASE
