@@ -33,7 +33,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from gpulab_hub.paths import LabPaths
-from gpulab_hub.settings import Settings
+from gpulab_hub.settings import Settings, load
 from gpulab_spawner.errors import ConfigError, LedgerUnavailable
 
 BUSY_SECONDS = 30
@@ -56,6 +56,15 @@ def database_url(settings: Settings, paths: LabPaths) -> URL:
     if settings.database_url is None:
         return URL.create("sqlite", database=str(paths.database))
     return _parse(settings.database_url)
+
+
+def lab_database(paths: LabPaths, *, create: bool = False) -> Engine:
+    """Open the database that a lab's settings name.
+
+    Raises:
+        ConfigError: The settings or the database are not usable.
+    """
+    return open_database(database_url(load(paths.config), paths), create=create)
 
 
 def filesystem_of(path: Path) -> str:
@@ -129,13 +138,13 @@ def _parse(text: str) -> URL:
         # the form postgres://, which hosts of databases hand out, not at all.
         if url.drivername in ("postgresql", "postgres"):
             url = url.set(drivername="postgresql+psycopg")
-        url.get_dialect()
+        if url.get_backend_name() not in ("sqlite", "postgresql") or url.get_dialect().is_async:
+            raise _wrong(f"the ledger cannot be kept in {url.drivername}")
+        url.get_dialect().import_dbapi()
     except (ArgumentError, NoSuchModuleError, ValueError) as error:
         raise _wrong(f"{_masked(text)!r} is not a database URL") from error
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         raise _wrong(f"its driver is not installed: {error.name}", "Install gpulab[postgresql].") from error
-    if url.get_backend_name() not in ("sqlite", "postgresql") or url.get_dialect().is_async:
-        raise _wrong(f"the ledger cannot be kept in {url.drivername}")
     return url
 
 
@@ -233,7 +242,7 @@ def _open_postgresql(url: URL) -> Engine:
 
 
 def _masked(text: str) -> str:
-    return re.sub(r"//[^/]*@", "//***@", text)
+    return re.sub(r":.*@", "://***@", text)
 
 
 def _wrong(problem: str, next_step: str = "") -> ConfigError:

@@ -62,6 +62,7 @@ class SceneSpawner(SimpleLocalProcessSpawner):
         Path(HERE / "choice.json").write_text(
             json.dumps([self.name, choice.profile.slug, str(choice.shape), choice.runtime_seconds])
         )
+        LAST[self.user.name] = self.user_options
         while scene()["hold"]:
             await asyncio.sleep(0.05)
         now = scene()
@@ -79,6 +80,7 @@ def options_from_form(formdata):
         return form.options_from_form(formdata)
 
 
+LAST: dict[str, object] = {}
 READING = SharedReading(read_lab, keep=0.0)
 c.JupyterHub.bind_url = f"http://127.0.0.1:{LAB['port']}"
 c.JupyterHub.hub_port = LAB["hub_port"]
@@ -94,7 +96,7 @@ c.Authenticator.allow_all = True
 c.Authenticator.admin_users = {"root"}
 c.JupyterHub.spawner_class = SceneSpawner
 c.JupyterHub.allow_named_servers = True
-c.Spawner.options_form = spawn_form(READING, CATALOGUE)
+c.Spawner.options_form = spawn_form(READING, CATALOGUE, lambda user, server: LAST.get(user))
 c.Spawner.options_from_form = options_from_form
 c.Spawner.apply_user_options = lambda spawner, options: None
 c.JupyterHub.template_paths = [str(TEMPLATES)]

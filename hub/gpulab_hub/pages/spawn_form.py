@@ -6,6 +6,7 @@ names of profiles and words of offers never reach it any other way.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from functools import cache
@@ -20,15 +21,26 @@ from gpulab_spawner.profiles import Catalogue
 
 OptionsForm = Callable[[Any], Awaitable[str]]
 
+LastChoice = Callable[[str, str], object]
+"""Return the user_options of the last start of a user's server, None if there was none. Blocking.
+
+They are the ledger's, not the hub's: what the hub keeps it also reuses for a request without options.
+"""
+
 
 def spawn_form(
-    reading: SharedReading, catalogue: Catalogue, clock: Callable[[], float] = time.time
+    reading: SharedReading,
+    catalogue: Catalogue,
+    last_choice: LastChoice,
+    clock: Callable[[], float] = time.time,
 ) -> OptionsForm:
     """Return the closure for `c.Spawner.options_form`."""
 
     async def options_form(spawner: Any) -> str:
-        lab = await reading.current()
-        return render(spawn_view(catalogue, lab, last_options(spawner), clock()))
+        lab, last = await asyncio.gather(
+            reading.current(), asyncio.to_thread(last_choice, spawner.user.name, spawner.name)
+        )
+        return render(spawn_view(catalogue, lab, last, clock()))
 
     return options_form
 
@@ -36,16 +48,6 @@ def spawn_form(
 def render(view: SpawnView) -> str:
     """Return the form's inside as HTML."""
     return _environment().get_template("spawn_form.html").render(view=view)
-
-
-def last_options(spawner: Any) -> object:
-    """Return the options of this server's last start, else those of the user's default server."""
-    stored = spawner.user.orm_spawners
-    for name in (spawner.name, ""):
-        options = getattr(stored.get(name), "user_options", None)
-        if options:
-            return options
-    return None
 
 
 @cache

@@ -3,24 +3,10 @@ from types import SimpleNamespace
 import pytest
 
 from gpulab_hub.pages.reading import SharedReading
-from gpulab_hub.pages.spawn_form import last_options, spawn_form
+from gpulab_hub.pages.spawn_form import spawn_form
 from gpulab_hub.pages.spawn_page import LabNow
 from gpulab_spawner.placement.availability import Offer
 from gpulab_spawner.profiles import Defaults, read_profiles
-
-
-@pytest.mark.parametrize(
-    ("servers", "expected"),
-    [
-        ({"train": {"shape": "gpu:1"}, "": {"shape": "none"}}, {"shape": "gpu:1"}),
-        ({"train": None, "": {"shape": "none"}}, {"shape": "none"}),
-        ({"train": {}}, None),
-        ({}, None),
-    ],
-)
-def test_a_new_server_starts_from_what_the_default_one_had(servers, expected):
-    stored = {name: SimpleNamespace(user_options=options) for name, options in servers.items()}
-    assert last_options(SimpleNamespace(name="train", user=SimpleNamespace(orm_spawners=stored))) == expected
 
 
 @pytest.mark.parametrize("text", ['<script>alert("x")</script>', "'\"><img src=x onerror=alert(1)>"])
@@ -32,10 +18,18 @@ async def test_nothing_reaches_the_page_unescaped(text):
     )
     offer = Offer(text, text, text, 1, 2, "taken", text)
     lab = LabNow({"x": (offer,)}, taken_at=0.0, problem=text)
-    form = spawn_form(SharedReading(lambda: lab), catalogue, clock=lambda: 1.0)
-    stored = {"": SimpleNamespace(user_options={"profile": text, "shape": text, "runtime": text})}
-    spawner = SimpleNamespace(name="train", user=SimpleNamespace(orm_spawners=stored))
+    last = {"profile": text, "shape": text, "runtime": text}
+    form = spawn_form(SharedReading(lambda: lab), catalogue, lambda user, server: last, clock=lambda: 1.0)
+    spawner = SimpleNamespace(name="train", user=SimpleNamespace(name=text))
     html = await form(spawner)
     assert "<script" not in html
     assert "<img" not in html
     assert "&lt;" in html
+
+
+async def test_the_last_choice_is_asked_for_this_server_of_this_user():
+    asked = []
+    catalogue = read_profiles([], Defaults(image="lab/base", memory_bytes=1 << 30))
+    form = spawn_form(SharedReading(LabNow), catalogue, lambda *who: asked.append(who), clock=lambda: 1.0)
+    await form(SimpleNamespace(name="train", user=SimpleNamespace(name="ada")))
+    assert asked == [("ada", "train")]

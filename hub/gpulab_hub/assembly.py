@@ -1,0 +1,218 @@
+"""Puts the hub's side of a lab together from its state directory: ledger, admission, engine, storage."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import docker
+import psutil
+from sqlalchemy import Engine as Database
+
+from gpulab_hub import driver_files, history
+from gpulab_hub.admission import Admission, Limits, Surroundings
+from gpulab_hub.database import lab_database, reading
+from gpulab_hub.deploy.machine import ThisMachine
+from gpulab_hub.deploy.record import LabRecord
+from gpulab_hub.doctor.examination import injection_way
+from gpulab_hub.doctor.injection import Way
+from gpulab_hub.migrations import require_current
+from gpulab_hub.pages.spawn_page import LabNow
+from gpulab_hub.paths import LabPaths
+from gpulab_hub.people import ensure_person
+from gpulab_hub.settings import Settings, SharedDirectory
+from gpulab_hub.simulate import injection as simulated
+from gpulab_hub.simulate import stage
+from gpulab_hub.snapshot import SnapshotFile
+from gpulab_spawner.container import Share, Site
+from gpulab_spawner.engine import Engine
+from gpulab_spawner.errors import DeviceVanished, GpusOff
+from gpulab_spawner.gate import Person
+from gpulab_spawner.injection import DriverFiles, Injection, by_cdi, by_nodes, by_runtime
+from gpulab_spawner.placement.devices import Device
+from gpulab_spawner.placement.request import Shape
+from gpulab_spawner.profiles import Catalogue, Defaults, read_profiles
+from gpulab_spawner.spawner import Wiring
+from gpulab_spawner.storage import Storage
+
+ENGINE_THREADS = 16
+"""Blocking calls at once: Docker, ledger and storage. A slow one holds up its own server only."""
+
+Inject = Callable[[Sequence[Device]], Injection]
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """The assembled parts.
+
+    Attributes:
+        database: The lab's own database.
+        catalogue: The profiles.
+        admission: The one decision.
+        wiring: What every spawner is given.
+    """
+
+    database: Database
+    catalogue: Catalogue
+    admission: Admission
+    wiring: Wiring
+
+    def now(self, viewer: str = "") -> LabNow:
+        """Return what can be had at this moment, for the spawn page. Blocking."""
+        offers = {p.slug: self.admission.offers(viewer, p) for p in self.catalogue.profiles}
+        survey = self.admission.view(viewer).survey
+        return LabNow(offers, survey.inventory.taken_at if survey else None)
+
+    def last_choice(self, user: str, server: str) -> dict[str, str] | None:
+        """Return the options of the last lease of a server, None if it never had one. Blocking."""
+        with reading(self.database) as connection:
+            return history.last_choice(connection, user, server)
+
+
+def assemble(paths: LabPaths, record: LabRecord, settings: Settings) -> Lab:
+    """Return the parts of a lab.
+
+    Raises:
+        ConfigError: A setting is wrong, or the database is not there or not of this release.
+    """
+    database = lab_database(paths)
+    require_current(database)
+    catalogue = catalogue_of(settings, record)
+    admission = _admission(paths, settings, database, catalogue)
+    client = docker.APIClient(
+        base_url=record.engine,
+        timeout=settings.engine.timeout_seconds,
+        version="auto",
+        max_pool_size=ENGINE_THREADS,
+    )
+    engine = Engine(client)
+    site = Site(
+        hub_id=record.hub_id,
+        network=record.network,
+        storage_root=settings.storage.root or str(paths.storage),
+        servers_root=str(paths.servers),
+        helper_image=record.image,
+        pids=settings.servers.pids,
+        memlock_unlimited=record.memlock,
+    )
+    wiring = Wiring(
+        gate=admission.gate(),
+        catalogue=catalogue,
+        site=site,
+        engine=engine,
+        storage=Storage(site, engine, settings.storage.reserve),
+        executor=ThreadPoolExecutor(ENGINE_THREADS, thread_name_prefix="lab"),
+        inject=injector(paths, record, settings),
+        shares=lambda groups: shares_of(settings.storage.shared, groups),
+    )
+    return Lab(database, catalogue, admission, wiring)
+
+
+def catalogue_of(settings: Settings, record: LabRecord) -> Catalogue:
+    """Return the profiles with the site's defaults.
+
+    Raises:
+        ConfigError: A profile is wrong.
+    """
+    servers = settings.servers
+    defaults = Defaults(
+        image=record.image,
+        memory_bytes=servers.memory,
+        guarantee_bytes=servers.memory_guarantee,
+        cpus=servers.cpus,
+        shm_bytes=servers.shm,
+        environment=servers.environment,
+    )
+    return read_profiles(settings.profiles, defaults)
+
+
+def _admission(paths: LabPaths, settings: Settings, database: Database, catalogue: Catalogue) -> Admission:
+    def find_person(name: str) -> Person:
+        return ensure_person(database, name, time.time(), settings.storage.uid_base)
+
+    def offered(profile: str, shape: Shape) -> bool:
+        return any(p.slug == profile and p.offers(shape) for p in catalogue.profiles)
+
+    return Admission(
+        database,
+        Limits(settings.host.memory_reserve, settings.host.snapshot_max_age_seconds),
+        Surroundings(
+            read_snapshot=SnapshotFile(paths.snapshot).read,
+            find_person=find_person,
+            host_memory=lambda: int(psutil.virtual_memory().total),
+            clock=time.time,
+            offered=offered,
+        ),
+        node=socket.gethostname(),
+        signing_key=bytes.fromhex(paths.signing_key.read_text(encoding="ascii").strip()),
+    )
+
+
+def injector(paths: LabPaths, record: LabRecord, settings: Settings) -> Inject:
+    """Return how devices get into containers; the way is chosen when it is first needed, and kept.
+
+    The choice asks the snapshot and the engine's CDI specs, which may be there only some seconds after the
+    hub: a choice made at its start could be "none" for good.
+    """
+    chosen: list[Way] = []
+
+    def inject(devices: Sequence[Device]) -> Injection:
+        if devices and not chosen:
+            found = injection_way(paths, record, settings, ThisMachine(), time.time())
+            if found is None:
+                raise GpusOff(
+                    "This machine has no sound way to give a GPU to a server.",
+                    next_step="Start without a GPU; an admin can see why with gpulab doctor.",
+                )
+            chosen.append(found)
+        way = chosen[0] if chosen else "devices"
+        if way == "cdi":
+            return by_cdi(devices)
+        if way == "nvidia":
+            return by_runtime(devices)
+        driver = _driver_files(paths, settings)
+        _require_nodes(devices, driver)
+        return by_nodes(devices, driver)
+
+    return inject
+
+
+def _driver_files(paths: LabPaths, settings: Settings) -> DriverFiles:
+    machine = stage.find(paths.simulate)
+    if machine is not None:
+        return simulated.driver_files(machine)
+    directory = settings.engine.driver_files
+    return driver_files.find(Path(directory) if directory else None)
+
+
+def _require_nodes(devices: Sequence[Device], driver: DriverFiles) -> None:
+    """Say of the device what Docker would say of a file: its node is gone. Nothing is made yet."""
+    for host in by_nodes(devices, driver).nodes:
+        if not Path(host).is_char_device():
+            names = ", ".join(d.uuid for d in devices)
+            raise DeviceVanished(
+                f"A device node of {names} is not there any more: {host}.",
+                next_step="Start again to get what is there now; an admin can see more with gpulab doctor.",
+                details={"node": host},
+            )
+
+
+def shares_of(directories: Sequence[SharedDirectory], groups: Sequence[str]) -> tuple[Share, ...]:
+    """Return the shared directories that members of these hub groups see.
+
+    A writer's server gets the directory's own group as a supplementary one, so that ordinary permissions say
+    what may be written; the group root is never given.
+    """
+    member = set(groups)
+    shares = []
+    for directory in directories:
+        if directory.groups and member.isdisjoint((*directory.groups, *directory.writers)):
+            continue
+        writable = not member.isdisjoint(directory.writers)
+        gid = Path(directory.path).stat().st_gid if writable else None
+        shares.append(Share(directory.name, directory.path, writable, gid or None))
+    return tuple(shares)

@@ -1,0 +1,378 @@
+"""GpuDockerSpawner: the order in which a server comes up and goes away.
+
+It decides nothing: the form's schema, admission, placement and the create arguments are elsewhere. Of
+DockerSpawner it keeps the client's configuration and the state's names; it replaces every path on which a
+fault of Docker counts as "the container is gone", an old container is resumed, or all users share one thread.
+
+The life of a server here:
+
+    start    read options -> person -> image -> storage -> lease -> files -> create -> start -> answers
+    poll     None while it runs or nothing is known; an exit status once it has ended or is gone
+    stop     SIGTERM, grace, SIGKILL
+    release  after every end (JupyterHub always runs the post-stop hook): removed, then the lease is closed
+
+JupyterHub calls `stop()` only if `poll()` says that it runs, and `clear_state()` also before a start: neither
+is an end. `release` is the only place that closes a lease, and only once Docker has said that the container
+is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, TypeVar
+
+from dockerspawner import DockerSpawner
+from sqlalchemy.orm import object_session
+from tornado.httpclient import AsyncHTTPClient, HTTPClientError
+from traitlets import Callable as CallableTrait
+from traitlets import Unicode
+
+from gpulab_spawner.container import PORT, Server, Share, Site, container_name, create_arguments
+from gpulab_spawner.engine import ContainerState, Engine
+from gpulab_spawner.errors import (
+    BadOptions,
+    EngineUnavailable,
+    ImageMissing,
+    LabError,
+    LeaseConflict,
+    Refusal,
+    StartFailed,
+)
+from gpulab_spawner.form import Choice, options_from_form, options_from_query, parse_options
+from gpulab_spawner.gate import Gate, Lease, LeaseRequest, Person
+from gpulab_spawner.injection import Injection
+from gpulab_spawner.placement.devices import Device
+from gpulab_spawner.profiles import Catalogue
+from gpulab_spawner.refusal import SpawnRefused, refused_to_the_hub
+from gpulab_spawner.storage import Storage
+
+T = TypeVar("T")
+
+# A server loaded from the hub's database already runs. At its start the hub stops every server that does not
+# answer within http_timeout, though Docker says that it runs (a training that hogs the CPU, a frozen cgroup).
+NEVER_SECONDS = 10 * 365 * 24 * 3600
+LOOK_SECONDS = 0.05
+LOOKS_BETWEEN_INSPECTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What the hub package supplies to every spawner.
+
+    Attributes:
+        gate: The doorway to the ledger.
+        catalogue: The profiles.
+        site: What is the same for every server.
+        engine: The Docker Engine.
+        storage: People's directories.
+        executor: Threads for all blocking calls; several, so that one slow call holds up nobody else.
+        inject: Devices to what their container gets; raises a Refusal if that cannot be told.
+        shares: Hub group names to the shared directories that their members see.
+    """
+
+    gate: Gate
+    catalogue: Catalogue
+    site: Site
+    engine: Engine
+    storage: Storage
+    executor: Executor
+    inject: Callable[[Sequence[Device]], Injection]
+    shares: Callable[[Sequence[str]], tuple[Share, ...]]
+
+
+class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
+    """Starts each server in a container that holds exactly the devices of its lease."""
+
+    wiring = CallableTrait(help="A plain function that returns the Wiring.").tag(config=True)
+
+    lease_id = Unicode(help="Id of the open lease, empty when there is none.")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._events: list[dict[str, Any]] = []
+        self._news = asyncio.Event()
+        self._began = 0.0
+        self._in_flight: set[asyncio.Future[Any]] = set()
+        self._patience = self.http_timeout
+
+    # Options
+
+    def options_from_form(self, form_data: dict[str, list[str]]) -> dict[str, str]:
+        """Return the options of the spawn page's form; a refusal comes back on the page."""
+        with refused_to_the_hub():
+            return options_from_form(form_data)
+
+    def options_from_query(self, query_data: dict[str, list[str]]) -> dict[str, str]:
+        """Return the options of a link to the spawn page."""
+        with refused_to_the_hub():
+            return options_from_query(query_data)
+
+    # State in the hub's database
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what must survive a hub restart."""
+        state: dict[str, Any] = super().get_state()
+        if self.lease_id:
+            state["lease_id"] = self.lease_id
+        return state
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take over a server that outlived the hub."""
+        super().load_state(state)
+        self.lease_id = state.get("lease_id", "")
+        if self.lease_id:
+            self.http_timeout = NEVER_SECONDS
+
+    def clear_state(self) -> None:
+        """Forget the container. The lease is not forgotten: `release` alone ends it."""
+        super().clear_state()
+        self.object_id = ""
+
+    # The order of things
+
+    async def start(self) -> str:
+        """Start the server and return its URL once it answers.
+
+        Raises:
+            SpawnRefused: It was refused, in words for the user.
+        """
+        self._began = time.monotonic()
+        self._events.clear()
+        self.http_timeout = self._patience
+        self._forget_options()
+        try:
+            await self._end_last_lease()
+            return await self._start()
+        except Refusal as refusal:
+            raise SpawnRefused(refusal) from refusal
+
+    async def _start(self) -> str:
+        wiring: Wiring = self.wiring()
+        choice = self._choice(wiring)
+        person = await self._blocking(wiring.gate.find_person, self.user.name)
+        await self._check_image(wiring, choice)
+        if await self._blocking(wiring.storage.prepare, person):
+            self._tell(15, "Made your home and workspace directories")
+        lease = await self._lease(wiring, choice, person)
+        self._tell(30, _granted(lease))
+        shares = wiring.shares([group.name for group in self.user.groups])
+        await self._blocking(wiring.storage.write_files, lease, shares)
+        server = Server(
+            lease=lease,
+            profile=choice.profile,
+            environment=self._environment(),
+            command=[*self.cmd, *self.get_args()] if self.cmd else (),
+            injection=await self._blocking(wiring.inject, lease.devices),
+            shares=shares,
+        )
+        self.object_name = container_name(wiring.site.hub_id, lease.id)
+        self.object_id = await self._blocking(
+            wiring.engine.create, create_arguments(wiring.site, server), self.object_name
+        )
+        await self._blocking(wiring.gate.note_container, lease.id, self.object_id, self.object_name)
+        self._tell(50, "Docker made the container")
+        await self._blocking(wiring.engine.start, self.object_id)
+        self._tell(70, "Docker started the container; waiting for Jupyter")
+        url = await self._up(wiring)
+        self._tell(95, "Jupyter answers")
+        return url
+
+    async def poll(self) -> str | int | None:
+        """Return None while the server runs or nothing is known of it, else how it ended."""
+        if not self.lease_id:
+            return 0
+        wiring: Wiring = self.wiring()
+        try:
+            state = await self._blocking(wiring.engine.inspect, self.object_id or self.object_name)
+        except EngineUnavailable as error:
+            self.log.warning("%s: %s It counts as running.", self._log_name, error.message)
+            return None
+        if state is None:
+            return 0
+        return None if state.alive else state.ending()
+
+    async def stop(self, now: bool = False) -> None:
+        """End the server's processes; `release` does the rest."""
+        wiring: Wiring = self.wiring()
+        grace = 1 if now else wiring.site.stop_grace_seconds
+        await self._blocking(wiring.engine.stop, self.object_id or self.object_name, grace)
+
+    async def run_post_stop_hook(self) -> None:
+        """Release what the server held; JupyterHub runs this after every end, whatever came before."""
+        try:
+            await self.release()
+        finally:
+            if (hook := super().run_post_stop_hook()) is not None:
+                await hook
+
+    async def release(self) -> None:
+        """Remove the ended container and close the lease; while Docker says nothing, keep both."""
+        # A grant or a create whose wait was cancelled may still be under way in its thread: see its result.
+        if self._in_flight:
+            await asyncio.wait(set(self._in_flight))
+        if not self.lease_id:
+            return
+        wiring: Wiring = self.wiring()
+        try:
+            ending = await self._blocking(self._remove, wiring)
+        except LabError as error:
+            self.log.error("%s: lease %s stays open: %s", self._log_name, self.lease_id, error.message)
+            return
+        await self._blocking(wiring.gate.close_lease, self.lease_id, ending)
+        await self._blocking(wiring.storage.remove_files, self.lease_id)
+        self.log.info("%s: lease %s closed: %s", self._log_name, self.lease_id, ending)
+        self.lease_id = ""
+        self.object_id = ""
+
+    def _remove(self, wiring: Wiring) -> str:
+        container = self.object_id or container_name(wiring.site.hub_id, self.lease_id)
+        state = wiring.engine.inspect(container)
+        if state is None:
+            return "gone"
+        if state.alive:
+            raise LabError(f"the container {state.id[:12]} still runs")
+        wiring.engine.remove(state.id)
+        return state.ending()
+
+    # Steps of a start
+
+    async def _end_last_lease(self) -> None:
+        """Release what an earlier end could not: nothing is started beside a container that may still run."""
+        await self.release()
+        if self.lease_id:
+            raise LeaseConflict(
+                "Your last server here has not ended for certain: Docker has not confirmed it.",
+                next_step="Try again in a minute; if it stays, an admin must look at Docker (gpulab doctor).",
+                details={"lease": self.lease_id},
+            )
+
+    def _forget_options(self) -> None:
+        """Keep no options for next time: the hub would reuse them, refused ones too, for an empty request."""
+        if self.orm_spawner is not None:
+            self.orm_spawner.user_options = {}
+            # Left uncommitted, it is rolled back when the request that started the server ends.
+            if (session := object_session(self.orm_spawner)) is not None:
+                session.commit()
+
+    def _choice(self, wiring: Wiring) -> Choice:
+        if self.name == "default":
+            raise BadOptions(
+                'A server cannot be named "default".',
+                next_step="Choose another name, or start the one without.",
+            )
+        choice = parse_options(self.user_options, wiring.catalogue)
+        self.image = choice.profile.image
+        self.mem_limit = choice.profile.memory_bytes
+        self.cpu_limit = choice.profile.cpus
+        return choice
+
+    async def _check_image(self, wiring: Wiring, choice: Choice) -> None:
+        self._tell(5, "Waiting for Docker")
+        if await self._blocking(wiring.engine.image, choice.profile.image) is None:
+            raise ImageMissing(
+                f"The image {choice.profile.image} of {choice.profile.display_name} is not on this machine.",
+                next_step="Choose another environment, or ask an admin to build or pull it.",
+                details={"image": choice.profile.image},
+            )
+
+    async def _lease(self, wiring: Wiring, choice: Choice, person: Person) -> Lease:
+        request = LeaseRequest(
+            user=person.name,
+            server=self.name,
+            profile=choice.profile.slug,
+            shape=choice.shape,
+            memory_bytes=choice.profile.guarantee_bytes,
+            runtime_seconds=choice.runtime_seconds,
+            image=choice.profile.image,
+        )
+
+        def take() -> Lease:
+            # Noted in the thread that got it: a cancel of the waiting task must not lose it.
+            lease = wiring.gate.open_lease(request)
+            self.lease_id = lease.id
+            return lease
+
+        return await self._blocking(take)
+
+    def _environment(self) -> dict[str, str]:
+        return {key: str(value) for key, value in self.get_env().items()}
+
+    async def _up(self, wiring: Wiring) -> str:
+        """Wait for the server's first HTTP answer and return its URL.
+
+        The hub looks for it with a back-off of up to 5 s; looking ourselves, at 50 ms, is what makes a fast
+        start fast. The hub's start_timeout bounds the wait.
+        """
+        address = ""
+        while not address:
+            address = (await self._alive(wiring)).addresses.get(wiring.site.network, "")
+        url = f"http://{address}:{PORT}"
+        for attempt in count(1):
+            if await _answers(f"{url}{self.server.base_url}api"):
+                break
+            if attempt % LOOKS_BETWEEN_INSPECTS == 0:
+                await self._alive(wiring)
+            await asyncio.sleep(LOOK_SECONDS)
+        return url
+
+    async def _alive(self, wiring: Wiring) -> ContainerState:
+        state = await self._blocking(wiring.engine.inspect, self.object_id)
+        if state is not None and state.alive:
+            return state
+        output = await self._blocking(wiring.engine.logs, self.object_id) if state else ""
+        ending = state.ending() if state else "it was removed"
+        words = output.strip()[-400:] or "none"
+        raise StartFailed(
+            f"Your server ended before it answered: {ending}. Its last words: {words}",
+            next_step="Start it again; if it stays, show these words to an admin.",
+        )
+
+    # Plumbing
+
+    async def progress(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield what has happened since the start, with the seconds that it took."""
+        sent = 0
+        while True:
+            while sent < len(self._events):
+                yield self._events[sent]
+                sent += 1
+            self._news.clear()
+            await self._news.wait()
+
+    def _tell(self, percent: int, message: str) -> None:
+        seconds = round(time.monotonic() - self._began, 1)
+        self._events.append({"progress": percent, "message": message, "elapsed": seconds})
+        self._news.set()
+
+    async def _blocking(self, function: Callable[..., T], *args: Any) -> T:
+        """Run a blocking function in a thread; `release` awaits its end even if this wait is cancelled."""
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(self.wiring().executor, lambda: function(*args))
+        self._in_flight.add(future)
+        future.add_done_callback(self._in_flight.discard)
+        return await asyncio.shield(future)
+
+
+async def _answers(url: str) -> bool:
+    """Whether an HTTP server answers there, with whatever status."""
+    try:
+        await AsyncHTTPClient().fetch(url, connect_timeout=1, request_timeout=5, follow_redirects=False)
+    except HTTPClientError as error:
+        return bool(error.code != 599)  # 599 is tornado's own: no answer in time, or the connection closed
+    except OSError:
+        return False
+    return True
+
+
+def _granted(lease: Lease) -> str:
+    if not lease.devices:
+        return "Granted: no GPU"
+    names = [
+        f"{d.model or 'GPU'}{f' {d.profile}' if d.profile else ''} ({d.uuid[:12]})" for d in lease.devices
+    ]
+    return "Granted: " + ", ".join(names)
