@@ -69,7 +69,7 @@ def ensure_base(client: docker.DockerClient) -> str:
     def build_and_save(path: Path) -> None:
         build("base", client, site=site.gather(os.environ), cache=cache.directory(), say=print)
         with path.open("wb") as out:
-            for chunk in client.images.get(BASE).save(named=True):
+            for chunk in client.images.get(BASE).save(named=BASE):
                 out.write(chunk)
 
     packed = cache.once(f"base-{cache.fingerprint(recipe)}.tar", build_and_save)
