@@ -1,12 +1,12 @@
 """The page over what placement really says of machines with 0, 2 and 64 GPUs."""
 
 import pytest
+from tests.fakes.page_lab import PROFILES
+from tests.fakes.page_machines import MACHINES, NOW, gpus, offers_of, slices
 
 from gpulab_hub.pages.spawn_page import LabNow, spawn_view
 from gpulab_spawner.placement.availability import Offer
 from gpulab_spawner.profiles import Defaults, read_profiles
-from tests.fakes.page_lab import PROFILES
-from tests.fakes.page_machines import MACHINES, NOW, gpus, offers_of, slices
 
 CATALOGUE = read_profiles(PROFILES, Defaults(image="lab/base", memory_bytes=4 << 30))
 
