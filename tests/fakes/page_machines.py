@@ -58,8 +58,7 @@ def offers_of(
     """Return a scene's offers: those of a machine of which some devices are withheld, each for its reason."""
     catalogue = read_profiles(profiles, Defaults(image="lab/base", memory_bytes=4 << 30))
     return {
-        p.slug: [asdict(o) for o in offers(inventory, p, taken or {}, NOW, 15, ends={}, say_time=str)]
-        for p in catalogue.profiles
+        p.slug: [asdict(o) for o in offers(inventory, p, taken or {}, NOW, 15)] for p in catalogue.profiles
     }
 
 
