@@ -127,8 +127,8 @@ def test_sixty_right_sign_ins_from_one_address_pass(hub):
     hub.accounts.add([Entry(name) for name in names[1:]], now, now + 60)
     with hub.engine.begin() as connection:
         connection.exec_driver_sql(
-            "update accounts set password_hash = (select password_hash from accounts where name = 'student0') "
-            "where name like 'student%'"
+            "update accounts set password_hash = "
+            "(select password_hash from accounts where name = 'student0') where name like 'student%'"
         )
 
     def sign_in(name):
