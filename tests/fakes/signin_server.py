@@ -3,7 +3,7 @@
 import os
 from urllib.parse import urlsplit
 
-from jupyterhub.services.auth import HubOAuthCallbackHandler, HubOAuthenticated
+from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler, HubOAuthenticated
 from jupyterhub.utils import url_path_join
 from tornado import ioloop, web
 
@@ -14,6 +14,8 @@ class WhoHandler(HubOAuthenticated, web.RequestHandler):
         self.finish({"user": self.get_current_user()["name"]})
 
 
+# The hub's own default keeps a yes for five minutes.
+HubOAuth.instance(cache_max_age=1)
 prefix = os.environ["JUPYTERHUB_SERVICE_PREFIX"]
 url = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
 app = web.Application(

@@ -122,8 +122,14 @@ def test_an_address_that_the_client_made_up_is_not_believed(hub):
 
 def test_sixty_right_sign_ins_from_one_address_pass(hub):
     names = [f"student{n}" for n in range(60)]
-    for name in names:
-        hub.add_with_password(name, GOOD)
+    hub.add_with_password(names[0], GOOD)
+    now = time.time()
+    hub.accounts.add([Entry(name) for name in names[1:]], now, now + 60)
+    with hub.engine.begin() as connection:
+        connection.exec_driver_sql(
+            "update accounts set password_hash = "
+            "(select password_hash from accounts where name = 'student0') where name like 'student%'"
+        )
 
     def sign_in(name):
         browser = Browser(hub.url, "192.0.2.30")
@@ -146,7 +152,7 @@ def test_a_new_password_ends_the_other_sessions(hub):
     changed = here.change(GOOD, OTHER)
     assert (changed.url, changed.status_code) == (f"{hub.url}/hub/password?changed=1", 200)
     assert (here.user, there.user) == ("change", None)
-    assert server_says(there, "/user/change/") is None
+    until(lambda: server_says(there, "/user/change/") is None)
     assert Browser(hub.url).sign_in("change", GOOD).status_code == 403
     assert Browser(hub.url).sign_in("change", OTHER).ok
 
