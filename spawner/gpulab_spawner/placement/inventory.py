@@ -54,31 +54,35 @@ class Inventory:
 
     def devices(self) -> tuple[Device, ...]:
         """Return all that could be granted, whole GPUs first, the sick ones included with their problem."""
-        return (*(_whole(g) for g in self.gpus if not g.mig_enabled), *(self._slice(m) for m in self.migs))
+        parents = {g.uuid: g for g in self.gpus}
+        return (
+            *(_whole(g) for g in self.gpus if not g.mig_enabled),
+            *(_slice(m, parents.get(m.gpu_uuid)) for m in self.migs),
+        )
 
     def device(self, key: str) -> Device | None:
         """Return the device of that key as it is now, or None if it is gone."""
         return next((d for d in self.devices() if d.key == key), None)
 
-    def _slice(self, mig: MigDevice) -> Device:
-        parent = self.gpu(mig.gpu_uuid)
-        caps = tuple(m for m in (mig.gi_minor, mig.ci_minor) if m is not None)
-        placed = mig.start is not None
-        return Device(
-            key=slice_key(mig.gpu_uuid, mig.profile, mig.start) if mig.start is not None else mig.uuid,
-            uuid=mig.uuid,
-            gpu_uuid=mig.gpu_uuid,
-            model=parent.model if parent else None,
-            profile=mig.profile,
-            start=mig.start,
-            memory_bytes=mig.memory_bytes,
-            index=parent.index if parent else None,
-            minor=parent.minor if parent else None,
-            cap_minors=caps,
-            problem=mig.problem
-            or (parent.problem if parent else "its GPU is not there")
-            or (None if placed else "the driver does not tell where it lies on its GPU"),
-        )
+
+def _slice(mig: MigDevice, parent: Gpu | None) -> Device:
+    caps = tuple(m for m in (mig.gi_minor, mig.ci_minor) if m is not None)
+    placed = mig.start is not None
+    return Device(
+        key=slice_key(mig.gpu_uuid, mig.profile, mig.start) if mig.start is not None else mig.uuid,
+        uuid=mig.uuid,
+        gpu_uuid=mig.gpu_uuid,
+        model=parent.model if parent else None,
+        profile=mig.profile,
+        start=mig.start,
+        memory_bytes=mig.memory_bytes,
+        index=parent.index if parent else None,
+        minor=parent.minor if parent else None,
+        cap_minors=caps,
+        problem=mig.problem
+        or (parent.problem if parent else "its GPU is not there")
+        or (None if placed else "the driver does not tell where it lies on its GPU"),
+    )
 
 
 def _whole(gpu: Gpu) -> Device:

@@ -1,0 +1,112 @@
+"""Which devices a request gets.
+
+The rules, in the order of what they protect:
+
+- A device that is withheld, or has a problem, is never given.
+- Whole GPUs of one request are of one model where one model has enough; of several such models the one with
+  the least memory, so that large cards stay for those who need them. Where no model has enough, models are
+  mixed, small ones first.
+- A slice comes from the GPU that is already used the most (by memory), so that others stay free as a whole.
+- A wish of memory gets the tightest slice that fits, and a whole GPU only where no slice fits. A device of
+  unknown memory cannot promise any.
+- Equal choices are made by NVML index: the same state gives the same answer, in whatever order devices come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, islice
+
+from gpulab_spawner.placement.devices import Device
+from gpulab_spawner.placement.request import AtLeast, NoGpu, Shape, Slice, WholeGpus
+from gpulab_spawner.placement.shortage import Shortage
+from gpulab_spawner.placement.stock import GIB, ByGpu, Stock
+
+
+def place(
+    devices: Sequence[Device] | Stock,
+    shape: Shape,
+    withheld: Mapping[str, str],
+    *,
+    ends: Mapping[str, float] | None = None,
+    say_time: Callable[[float], str] = str,
+    offered: Callable[[Shape], bool] = lambda shape: True,
+) -> tuple[Device, ...]:
+    """Return the devices that a request gets.
+
+    Args:
+        devices: What the machine has, or the same arranged already.
+        shape: What is asked for.
+        withheld: Key of each device that must not be given to the reason, in words for the asker:
+            `taken by ada until 15:40`, `cordoned: fan noise`.
+        ends: Key of a taken device to its declared end in Unix seconds, where one is declared and to come.
+        say_time: Words for a time of `ends`.
+        offered: Whether the asker could ask for a shape instead; the refusal suggests no others.
+
+    Raises:
+        NoCapacity: Not enough fitting devices are free, or the machine has none at all.
+    """
+    stock = devices if isinstance(devices, Stock) else Stock.of(devices)
+    found = _choose(stock, shape, withheld)
+    if found is None:
+        raise Shortage(stock, shape, withheld, ends or {}).refusal(say_time, offered)
+    return found
+
+
+def _choose(stock: Stock, shape: Shape, withheld: Mapping[str, str]) -> tuple[Device, ...] | None:
+    match shape:
+        case NoGpu():
+            return ()
+        case WholeGpus(count):
+            return _whole(stock, count, withheld)
+        case Slice(profile):
+            return _one(stock.slices.get(profile, {}), withheld, _usage(stock, withheld))
+        case AtLeast(gib):
+            usage = _usage(stock, withheld)
+            rungs = (r.devices for r in stock.ladder if r.memory_bytes >= gib * GIB)
+            return next((found for r in rungs if (found := _one(r, withheld, usage))), None)
+
+
+def _whole(stock: Stock, count: int, withheld: Mapping[str, str]) -> tuple[Device, ...] | None:
+    for group in (*stock.models, chain.from_iterable(stock.models)):
+        found = _together((d for d in group if d.key not in withheld), count)
+        if len(found) == count:
+            return found
+    return None
+
+
+def _together(free: Iterable[Device], count: int) -> tuple[Device, ...]:
+    """Return `count` of the free GPUs, or as many as there are.
+
+    The place for nearness: once the snapshot tells which GPUs an NVLink joins, this prefers joined ones.
+    """
+    return tuple(islice(free, count))
+
+
+def _usage(stock: Stock, withheld: Mapping[str, str]) -> dict[str, int]:
+    """Return the withheld bytes of each GPU that has a withheld device; 0 counts as used where unknown."""
+    usage: dict[str, int] = {}
+    for key in withheld:
+        device = stock.by_key.get(key)
+        if device is not None:
+            usage[device.gpu_uuid] = usage.get(device.gpu_uuid, 0) + (device.memory_bytes or 0)
+    return usage
+
+
+def _one(groups: ByGpu, withheld: Mapping[str, str], usage: Mapping[str, int]) -> tuple[Device] | None:
+    """Return one free device, on the most used GPU that has one."""
+    best: tuple[int, Device] | None = None
+    for gpu, used in usage.items():
+        device = next((d for d in groups.get(gpu, ()) if d.key not in withheld), None)
+        if device is None:
+            continue
+        if best is None or (-used, _rank(device)) < (-best[0], _rank(best[1])):
+            best = (used, device)
+    if best is not None:
+        return (best[1],)
+    untouched = next((group for gpu, group in groups.items() if gpu not in usage), None)
+    return (untouched[0],) if untouched else None
+
+
+def _rank(device: Device) -> tuple[bool, int, str]:
+    return (device.index is None, device.index or 0, device.gpu_uuid)
