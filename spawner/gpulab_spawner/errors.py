@@ -19,6 +19,7 @@ The tree:
         EngineUnavailable    Docker does not answer, or answers 5xx
         StartFailed          the container was made but did not come up
         LeaseConflict        a lease changed under us: a second start of the same server
+        LedgerUnavailable    the lab's database does not answer
 
 A refusal is worded for the person who meets it: what was refused and by how much (message), and what to do
 about it (next_step). The code is stable: it labels metrics and scripts may rely on it.
@@ -189,3 +190,10 @@ class LeaseConflict(Refusal):
 
     code = "lease_conflict"
     status = 409
+
+
+class LedgerUnavailable(Refusal):
+    """The lab's database does not answer."""
+
+    code = "ledger_unavailable"
+    status = 503

@@ -14,7 +14,7 @@ The rules, in the order of what they protect:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from itertools import chain, islice
 
 from gpulab_spawner.placement.devices import Device
@@ -28,7 +28,7 @@ def place(
     shape: Shape,
     withheld: Mapping[str, str],
     *,
-    ends: Mapping[str, float] | None = None,
+    end_of: Callable[[str], float | None] = lambda key: None,
     say_time: Callable[[float], str] = str,
     offered: Callable[[Shape], bool] = lambda shape: True,
 ) -> tuple[Device, ...]:
@@ -39,21 +39,21 @@ def place(
         shape: What is asked for.
         withheld: Key of each device that must not be given to the reason, in words for the asker:
             `taken by ada until 15:40`, `cordoned: fan noise`.
-        ends: Key of a taken device to its declared end in Unix seconds, where one is declared and to come.
-        say_time: Words for a time of `ends`.
+        end_of: Declared end of a taken device in Unix seconds, by key; None if none is known to come.
+        say_time: Words for such a time.
         offered: Whether the asker could ask for a shape instead; the refusal suggests no others.
 
     Raises:
         NoCapacity: Not enough fitting devices are free, or the machine has none at all.
     """
     stock = devices if isinstance(devices, Stock) else Stock.of(devices)
-    found = _choose(stock, shape, withheld)
+    found = _choose(stock, shape, withheld.keys())
     if found is None:
-        raise Shortage(stock, shape, withheld, ends or {}).refusal(say_time, offered)
+        raise Shortage(stock, shape, withheld, end_of).refusal(say_time, offered)
     return found
 
 
-def _choose(stock: Stock, shape: Shape, withheld: Mapping[str, str]) -> tuple[Device, ...] | None:
+def _choose(stock: Stock, shape: Shape, withheld: Set[str]) -> tuple[Device, ...] | None:
     match shape:
         case NoGpu():
             return ()
@@ -67,7 +67,7 @@ def _choose(stock: Stock, shape: Shape, withheld: Mapping[str, str]) -> tuple[De
             return next((found for r in rungs if (found := _one(r, withheld, usage))), None)
 
 
-def _whole(stock: Stock, count: int, withheld: Mapping[str, str]) -> tuple[Device, ...] | None:
+def _whole(stock: Stock, count: int, withheld: Set[str]) -> tuple[Device, ...] | None:
     for group in (*stock.models, chain.from_iterable(stock.models)):
         found = _together((d for d in group if d.key not in withheld), count)
         if len(found) == count:
@@ -83,7 +83,7 @@ def _together(free: Iterable[Device], count: int) -> tuple[Device, ...]:
     return tuple(islice(free, count))
 
 
-def _usage(stock: Stock, withheld: Mapping[str, str]) -> dict[str, int]:
+def _usage(stock: Stock, withheld: Set[str]) -> dict[str, int]:
     """Return the withheld bytes of each GPU that has a withheld device; 0 counts as used where unknown."""
     usage: dict[str, int] = {}
     for key in withheld:
@@ -93,7 +93,7 @@ def _usage(stock: Stock, withheld: Mapping[str, str]) -> dict[str, int]:
     return usage
 
 
-def _one(groups: ByGpu, withheld: Mapping[str, str], usage: Mapping[str, int]) -> tuple[Device] | None:
+def _one(groups: ByGpu, withheld: Set[str], usage: Mapping[str, int]) -> tuple[Device] | None:
     """Return one free device, on the most used GPU that has one."""
     best: tuple[int, Device] | None = None
     for gpu, used in usage.items():

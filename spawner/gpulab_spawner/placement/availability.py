@@ -73,7 +73,7 @@ def offers(
     now: float,
     max_age: float,
     *,
-    ends: Mapping[str, float] | None = None,
+    end_of: Callable[[str], float | None] = lambda key: None,
     say_time: Callable[[float], str] = str,
 ) -> tuple[Offer, ...]:
     """Return the offers of a profile: its named shapes, then the machine's MIG profiles, then memory.
@@ -84,7 +84,7 @@ def offers(
         withheld: Key of each device that must not be given to the reason, as for `place`.
         now: Unix time in seconds.
         max_age: Seconds after which the snapshot is too old to grant from.
-        ends: As for `place`.
+        end_of: As for `place`.
         say_time: As for `place`.
     """
     stock = Stock.of(inventory.devices() if inventory else ())
@@ -94,7 +94,7 @@ def offers(
         if off:
             return "off", off
         try:
-            place(stock, shape, withheld, ends=ends, say_time=say_time, offered=profile.offers)
+            place(stock, shape, withheld, end_of=end_of, say_time=say_time, offered=profile.offers)
         except NoCapacity as refusal:
             return ("absent" if refusal.details["absent"] else "taken"), refusal.message
         return "free", ""

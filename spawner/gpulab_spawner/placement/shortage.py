@@ -50,11 +50,15 @@ class Shortage:
         stock: What the machine has.
         shape: What was asked for.
         withheld: Key of a withheld device to the reason in words.
-        ends: Key of a taken device to its declared end, Unix seconds.
+        end_of: Declared end of a taken device in Unix seconds, by key.
     """
 
     def __init__(
-        self, stock: Stock, shape: Shape, withheld: Mapping[str, str], ends: Mapping[str, float]
+        self,
+        stock: Stock,
+        shape: Shape,
+        withheld: Mapping[str, str],
+        end_of: Callable[[str], float | None],
     ) -> None:
         self.stock = stock
         self.shape = shape
@@ -62,7 +66,7 @@ class Shortage:
         self.fitting = [d for d in stock.devices if fits(d, shape)]
         self.free = [d for d in self.fitting if _free(d, withheld)]
         self.withheld = withheld
-        self.ends = ends
+        self.end_of = end_of
 
     @property
     def absent(self) -> bool:
@@ -71,7 +75,8 @@ class Shortage:
 
     def may_fit_at(self) -> float | None:
         """Return when enough may be free if declared ends hold, in Unix seconds; None if not known."""
-        ends = sorted(self.ends[d.key] for d in self.fitting if d.problem is None and d.key in self.ends)
+        known = (self.end_of(d.key) for d in self.fitting if d.problem is None and d.key in self.withheld)
+        ends = sorted(end for end in known if end is not None)
         missing = self.needed - len(self.free)
         return ends[missing - 1] if len(ends) >= missing else None
 

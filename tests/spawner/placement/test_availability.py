@@ -118,7 +118,9 @@ def test_an_offer_is_json_as_it_stands():
 
 
 def test_times_are_worded_by_the_caller():
-    found = shown(withheld={"GPU-a": "taken by ada"}, ends={"GPU-a": 5.0}, say_time=lambda at: f"<{at}>")
+    found = shown(
+        withheld={"GPU-a": "taken by ada"}, end_of={"GPU-a": 5.0}.get, say_time=lambda at: f"<{at}>"
+    )
     assert "It may be free at <5.0>." in found["gpu:1"].reason
 
 

@@ -1,0 +1,276 @@
+"""The one decision that turns a request into a lease or a refusal.
+
+Check, place and write happen in one transaction that holds the ledger's turn, so that two requests never
+decide from the same state. The unique indexes of the schema guard against everything else that writes; when
+one of them objects, the request is decided once more from the state that made it object.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import IntegrityError
+
+from gpulab_hub import ledger
+from gpulab_hub.accounting.memory import require_memory
+from gpulab_hub.database import reading
+from gpulab_hub.ledger import Ledger, Turn
+from gpulab_hub.standing import OpenLease, Standing
+from gpulab_hub.visible import holder_words
+from gpulab_hub.when import say_time
+from gpulab_hub.withheld import Survey, withheld
+from gpulab_hub.witness import sign
+from gpulab_spawner.errors import LeaseConflict
+from gpulab_spawner.gate import FindPerson, Gate, Lease, LeaseRequest, Person
+from gpulab_spawner.placement.allocator import place
+from gpulab_spawner.placement.availability import Offer, offers
+from gpulab_spawner.placement.devices import Device
+from gpulab_spawner.placement.freshness import require_usable
+from gpulab_spawner.placement.inventory import Inventory, SnapshotUnreadable
+from gpulab_spawner.placement.request import NoGpu, Shape
+from gpulab_spawner.profiles import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What admission keeps to.
+
+    Attributes:
+        memory_reserve: Bytes of host memory kept for the host.
+        snapshot_max_age: Seconds after which a snapshot is too old to grant from.
+    """
+
+    memory_reserve: int
+    snapshot_max_age: float
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What admission asks of the world, each a plain function.
+
+    Attributes:
+        read_snapshot: Newest snapshot or None; raises SnapshotUnreadable.
+        find_person: Person of a hub name, made at their first spawn.
+        host_memory: Memory of the host in bytes.
+        clock: Unix time in seconds.
+        offered: Whether a profile (its slug) offers a shape: refusals suggest no others.
+    """
+
+    read_snapshot: Callable[[], Inventory | None]
+    find_person: FindPerson
+    host_memory: Callable[[], int]
+    clock: Callable[[], float]
+    offered: Callable[[str, Shape], bool] = lambda profile, shape: True
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The state of the lab for one viewer.
+
+    Attributes:
+        survey: The newest snapshot, arranged; None where there is none.
+        holders: The open lease that holds a device, by the device's key.
+        withheld: Key of each device that cannot be granted to the reason, in words for the viewer.
+        now: Unix time of the view.
+    """
+
+    survey: Survey | None
+    holders: Mapping[str, OpenLease]
+    withheld: Mapping[str, str]
+    now: float
+
+    def end_of(self, device: str) -> float | None:
+        """Return the declared end of a held device in Unix seconds, None if none is still to come."""
+        lease = self.holders.get(device)
+        end = lease.ends_at if lease else None
+        return end if end is not None and end > self.now else None
+
+
+class Admission:
+    """Admission over one ledger.
+
+    Args:
+        engine: The ledger's database.
+        limits: What it keeps to.
+        around: What it asks of the world.
+        node: Host name of this machine.
+        signing_key: The lab's key for witnesses.
+    """
+
+    def __init__(
+        self, engine: Engine, limits: Limits, around: Surroundings, *, node: str, signing_key: bytes
+    ) -> None:
+        self._ledger = Ledger(engine)
+        self._limits = limits
+        self._around = around
+        self._node = node
+        self._key = signing_key
+        self._survey: Survey | None = None
+
+    def open_lease(self, request: LeaseRequest) -> Lease:
+        """Grant a lease.
+
+        Raises:
+            Refusal: It was refused, and nothing was written.
+        """
+        person = self._around.find_person(request.user)
+        try:
+            return self._decide(request, person)
+        except IntegrityError:
+            pass  # Something wrote without its turn. Its work is visible now: decide again.
+        try:
+            return self._decide(request, person)
+        except IntegrityError as error:
+            raise LeaseConflict(
+                "The state of the lab changed while your server was about to start.",
+                next_step="Try again; if it goes on, tell an admin.",
+            ) from error
+
+    def note_container(self, lease_id: str, container_id: str, name: str) -> None:
+        """Record the container of an open lease.
+
+        Raises:
+            LeaseConflict: The lease is not open any more: the container must not run.
+        """
+        with self._ledger.turn() as turn:
+            ledger.note_container(turn, lease_id, container_id, name)
+
+    def close_lease(self, lease_id: str, reason: str) -> None:
+        """Close a lease and free its devices; one that is closed or unknown stays as it is."""
+        with self._ledger.turn() as turn:
+            ledger.close(turn, lease_id, reason, self._around.clock())
+
+    def gate(self) -> Gate:
+        """Return the closures that the spawner is given."""
+
+        def open_lease(request: LeaseRequest) -> Lease:
+            return self.open_lease(request)
+
+        def note_container(lease_id: str, container_id: str, name: str) -> None:
+            self.note_container(lease_id, container_id, name)
+
+        def close_lease(lease_id: str, reason: str) -> None:
+            self.close_lease(lease_id, reason)
+
+        def find_person(name: str) -> Person:
+            return self._around.find_person(name)
+
+        return Gate(open_lease, note_container, close_lease, find_person)
+
+    def view(self, viewer: str, *, is_admin: bool = False) -> View:
+        """Return the state of the lab in words for a viewer, by the rules that admission uses."""
+        survey = self._look()
+        standing = self._ledger.standing()
+        with reading(self._ledger.engine) as connection:
+            cordons = ledger.cordons(connection)
+        now = self._around.clock()
+        return _view(survey, standing, cordons, viewer, now, is_admin=is_admin)
+
+    def offers(self, viewer: str, profile: Profile, *, is_admin: bool = False) -> tuple[Offer, ...]:
+        """Return what the spawn page offers a viewer of a profile now."""
+        view = self.view(viewer, is_admin=is_admin)
+        return offers(
+            view.survey.inventory if view.survey else None,
+            profile,
+            view.withheld,
+            view.now,
+            self._limits.snapshot_max_age,
+            end_of=view.end_of,
+            say_time=partial(say_time, now=view.now),
+        )
+
+    def _look(self) -> Survey | None:
+        """Return the newest snapshot, arranged; one that cannot be read is a machine without usable GPUs."""
+        try:
+            inventory = self._around.read_snapshot()
+        except SnapshotUnreadable as error:
+            return Survey.of(Inventory(self._around.clock(), problem=error.message))
+        if inventory is None:
+            return None
+        survey = self._survey
+        if survey is None or survey.inventory is not inventory:
+            survey = self._survey = Survey.of(inventory)
+        return survey
+
+    def _decide(self, request: LeaseRequest, person: Person) -> Lease:
+        survey = None if isinstance(request.shape, NoGpu) else self._look()
+        with self._ledger.turn() as turn:
+            now = self._around.clock()
+            _refuse_second(turn.standing, person, request.server)
+            promised = turn.standing.promised.get(self._node, 0)
+            require_memory(
+                request.memory_bytes, promised, self._around.host_memory(), self._limits.memory_reserve
+            )
+            devices = self._place(turn, request, survey, now)
+            lease = self._lease(request, person, devices, now)
+            ledger.add(turn, lease, request, self._node)
+        return lease
+
+    def _place(
+        self, turn: Turn, request: LeaseRequest, survey: Survey | None, now: float
+    ) -> tuple[Device, ...]:
+        if isinstance(request.shape, NoGpu):
+            return ()
+        require_usable(survey.inventory if survey else None, now, self._limits.snapshot_max_age)
+        view = _view(survey, turn.standing, ledger.cordons(turn.connection), request.user, now)
+        return place(
+            survey.stock if survey else (),
+            request.shape,
+            view.withheld,
+            end_of=view.end_of,
+            say_time=partial(say_time, now=now),
+            offered=partial(self._around.offered, request.profile),
+        )
+
+    def _lease(self, request: LeaseRequest, person: Person, devices: tuple[Device, ...], now: float) -> Lease:
+        lease_id = secrets.token_hex(16)
+        return Lease(
+            id=lease_id,
+            witness=sign(self._key, lease_id),
+            person=person,
+            server=request.server,
+            profile=request.profile,
+            devices=devices,
+            memory_bytes=request.memory_bytes,
+            opened_at=now,
+            ends_at=now + request.runtime_seconds if request.runtime_seconds is not None else None,
+        )
+
+
+def _view(
+    survey: Survey | None,
+    standing: Standing,
+    cordons: Mapping[str, str],
+    viewer: str,
+    now: float,
+    *,
+    is_admin: bool = False,
+) -> View:
+    def words(lease: OpenLease) -> str:
+        end = lease.ends_at
+        until = say_time(end, now) if end is not None and end > now else None
+        return holder_words(viewer, lease.user, until, is_admin=is_admin)
+
+    return View(
+        survey=survey,
+        holders=standing.holders,
+        withheld=withheld(survey, standing.holders, cordons, words) if survey else {},
+        now=now,
+    )
+
+
+def _refuse_second(standing: Standing, person: Person, server: str) -> None:
+    lease_id = standing.servers.get((person.id, server))
+    if lease_id is None:
+        return
+    state = standing.leases[lease_id].state
+    doing = "starting" if state in (ledger.GRANTED, ledger.STARTING) else "running"
+    raise LeaseConflict(
+        f"Your server is already {doing}.",
+        next_step="Wait until it is up; to start it anew, stop it first.",
+        details={"lease": lease_id, "server": server},
+    )

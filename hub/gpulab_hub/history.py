@@ -1,0 +1,119 @@
+"""Leases as the ledger keeps them, for lists and reports: open ones and past ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import Connection, Select, select
+
+from gpulab_hub.schema import LeaseDevice, LeaseRow
+
+
+@dataclass(frozen=True, slots=True)
+class HeldDevice:
+    """A device of a lease, as it was when granted. `key` names it for life, `uuid` is of that moment."""
+
+    key: str
+    uuid: str
+    model: str | None
+    profile: str | None
+    memory_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A lease as the ledger holds it, open or closed. Times are Unix seconds.
+
+    Attributes:
+        id: Identity of the lease.
+        node: Host name of the machine.
+        person_id: Whose it is, for life.
+        user: Their hub name at the grant.
+        server: Name of the server, "" for the default one.
+        profile: Slug of the profile.
+        shape: What was asked, as text.
+        image: Image reference.
+        state: `granted`, `starting` or `closed`.
+        memory_bytes: Host memory guaranteed.
+        opened_at: When it was granted.
+        ends_at: Declared end, None if none.
+        container_id: Its container, None before there is one.
+        container_name: Name of that container.
+        closed_at: When it was closed, None while open.
+        close_reason: Why it was closed.
+        devices: What it holds, or held.
+    """
+
+    id: str
+    node: str
+    person_id: str
+    user: str
+    server: str
+    profile: str
+    shape: str
+    image: str
+    state: str
+    memory_bytes: int
+    opened_at: float
+    ends_at: float | None
+    container_id: str | None
+    container_name: str | None
+    closed_at: float | None
+    close_reason: str | None
+    devices: tuple[HeldDevice, ...] = ()
+
+
+_COLUMNS: Select[*tuple[Any, ...]] = select(
+    LeaseRow.id,
+    LeaseRow.node,
+    LeaseRow.person_id,
+    LeaseRow.user_name,
+    LeaseRow.server,
+    LeaseRow.profile,
+    LeaseRow.shape,
+    LeaseRow.image,
+    LeaseRow.state,
+    LeaseRow.memory_bytes,
+    LeaseRow.opened_at,
+    LeaseRow.ends_at,
+    LeaseRow.container_id,
+    LeaseRow.container_name,
+    LeaseRow.closed_at,
+    LeaseRow.close_reason,
+)
+
+
+def open_leases(connection: Connection) -> list[Record]:
+    """Return the open leases, the oldest first."""
+    still = _COLUMNS.where(LeaseRow.closed_at.is_(None))
+    return _records(connection, still.order_by(LeaseRow.opened_at, LeaseRow.id))
+
+
+def history(connection: Connection, *, limit: int = 1000, offset: int = 0) -> list[Record]:
+    """Return leases, open and closed, the newest first."""
+    newest = _COLUMNS.order_by(LeaseRow.opened_at.desc(), LeaseRow.id)
+    return _records(connection, newest.limit(limit).offset(offset))
+
+
+def find(connection: Connection, lease_id: str) -> Record | None:
+    """Return a lease, or None if there is none of that id."""
+    records = _records(connection, _COLUMNS.where(LeaseRow.id == lease_id))
+    return records[0] if records else None
+
+
+def _records(connection: Connection, leases: Select[*tuple[Any, ...]]) -> list[Record]:
+    rows = connection.execute(leases).all()
+    devices: dict[str, list[HeldDevice]] = {row.id: [] for row in rows}
+    held: Select[*tuple[Any, ...]] = select(
+        LeaseDevice.lease_id,
+        LeaseDevice.device,
+        LeaseDevice.uuid,
+        LeaseDevice.model,
+        LeaseDevice.profile,
+        LeaseDevice.memory_bytes,
+    )
+    wanted = held.where(LeaseDevice.lease_id.in_(list(devices))).order_by(LeaseDevice.device)
+    for lease_id, *fields in connection.execute(wanted):
+        devices[lease_id].append(HeldDevice(*fields))
+    return [replace(Record(*row), devices=tuple(devices[row.id])) for row in rows]
