@@ -20,7 +20,7 @@ def say_time(at: float, now: float, zone: tzinfo | None = None) -> str:
     clock = f"{moment:%H:%M}"
     if moment.date() == today.date():
         return clock
-    if abs(moment.date() - today.date()) < timedelta(days=7):
+    if timedelta(0) < moment.date() - today.date() < timedelta(days=7):
         return f"{_DAYS[moment.weekday()]} {clock}"
     date = f"{moment.day} {_MONTHS[moment.month - 1]}"
     return f"{date} {clock}" if moment.year == today.year else f"{date} {moment.year} {clock}"

@@ -1,0 +1,131 @@
+import json
+
+import pytest
+from click.testing import CliRunner
+from tests.fakes.lab import Lab
+
+from gpulab_hub import migrations
+from gpulab_hub.cli import main
+from gpulab_hub.database import lab_database, writing
+from gpulab_hub.paths import LabPaths
+
+
+def gpulab(state, *arguments):
+    return CliRunner().invoke(main, [*arguments, "--state", str(state)])
+
+
+@pytest.fixture
+def state(tmp_path):
+    paths = LabPaths(tmp_path)
+    paths.database.parent.mkdir()
+    paths.config.write_text("")
+    return tmp_path
+
+
+@pytest.fixture
+def lab(state):
+    assert gpulab(state, "db", "upgrade").exit_code == 0
+    engine = lab_database(LabPaths(state))
+    yield Lab(engine)
+    engine.dispose()
+
+
+def test_an_upgrade_makes_the_database_and_a_second_one_says_so(state):
+    assert gpulab(state, "db", "upgrade").output == "The database went from nothing to revision 0001.\n"
+    assert gpulab(state, "db", "upgrade").output == "The database has revision 0001 already.\n"
+    done = gpulab(state, "db", "upgrade", "--json")
+    assert json.loads(done.output) == {"from": "0001", "to": "0001", "changed": False}
+
+
+def test_open_leases_are_listed_in_columns(state, lab):
+    lab.open("ada", "gpu:2", "two", runtime=3600)
+    lease = lab.open("lin-with-a-long-name", "none")
+    lab.admission.note_container(lease.id, "c" * 64, "gpulab-lin-1")
+    done = gpulab(state, "leases")
+    assert done.exit_code == 0
+    head, *lines = done.output.splitlines()
+    assert head.split() == [
+        "LEASE",
+        "USER",
+        "SERVER",
+        "PROFILE",
+        "STATE",
+        "DEVICES",
+        "SINCE",
+        "ENDS",
+        "CONTAINER",
+    ]
+    assert [line[head.index("SERVER") :].split()[0] for line in lines] == ["two", "(default)"] or [
+        line[head.index("SERVER") :].split()[0] for line in lines
+    ] == ["(default)", "two"]
+    assert "GPU-0, GPU-1" in done.output
+    assert "gpulab-lin-1" in done.output
+
+
+def test_past_leases_are_listed_on_request_with_why_they_ended(state, lab):
+    lab.close(lab.open("ada"), "exited: out of memory")
+    assert gpulab(state, "leases").output == "No open lease.\n"
+    done = gpulab(state, "leases", "--all")
+    assert "exited: out of memory" in done.output
+    assert "CLOSED" in done.output
+    assert gpulab(state, "leases", "--all", "--limit", "0").exit_code == 2
+
+
+def test_json_holds_everything(state, lab):
+    lease = lab.open("ada", "gpu:1")
+    assert json.loads(gpulab(state, "leases", "--json").output) == [
+        {
+            "id": lease.id,
+            "node": "node",
+            "person_id": lease.person.id,
+            "user": "ada",
+            "server": "",
+            "profile": "pytorch",
+            "shape": "gpu:1",
+            "image": "gpulab/pytorch:2.7",
+            "state": "granted",
+            "memory_bytes": 2**30,
+            "opened_at": lease.opened_at,
+            "ends_at": None,
+            "container_id": None,
+            "container_name": None,
+            "closed_at": None,
+            "close_reason": None,
+            "devices": [
+                {
+                    "key": "GPU-0",
+                    "uuid": "GPU-0",
+                    "model": "NVIDIA H100",
+                    "profile": None,
+                    "memory_bytes": 80 * 2**30,
+                }
+            ],
+        }
+    ]
+
+
+def test_a_slice_is_shown_by_its_gpu_and_place(state, lab):
+    from gpulab_hub.commands.leases import _device
+    from gpulab_hub.history import HeldDevice
+
+    key = "GPU-131e7f13-b32d-8f6a-5cec-b27ed30c0611/1g.18gb@4"
+    assert _device(HeldDevice(key, "MIG-x", None, "1g.18gb", None)) == "GPU-131e7f13/1g.18gb@4"
+
+
+def test_a_lab_without_settings_or_database_is_refused_in_words(tmp_path, state):
+    done = gpulab(state, "leases")
+    assert done.exit_code == 1
+    assert "there is no database at" in done.output
+    LabPaths(state).config.unlink()
+    done = gpulab(state, "leases", "--json")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["error"]["code"] == "config"
+
+
+def test_a_database_that_is_behind_or_ahead_is_refused(state, lab):
+    with writing(lab.engine) as connection:
+        connection.exec_driver_sql(f"UPDATE {migrations.VERSION_TABLE} SET version_num = '9999'")
+    for command in (("leases",), ("db", "upgrade")):
+        done = gpulab(state, *command)
+        assert done.exit_code == 1
+        assert "a newer release upgraded it" in done.output
