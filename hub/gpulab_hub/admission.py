@@ -17,7 +17,6 @@ from sqlalchemy.exc import IntegrityError
 
 from gpulab_hub import ledger
 from gpulab_hub.accounting.memory import require_memory
-from gpulab_hub.database import reading
 from gpulab_hub.ledger import Ledger, Turn
 from gpulab_hub.standing import OpenLease, Standing
 from gpulab_hub.visible import holder_words
@@ -164,11 +163,7 @@ class Admission:
     def view(self, viewer: str, *, is_admin: bool = False) -> View:
         """Return the state of the lab in words for a viewer, by the rules that admission uses."""
         survey = self._look()
-        standing = self._ledger.standing()
-        with reading(self._ledger.engine) as connection:
-            cordons = ledger.cordons(connection)
-        now = self._around.clock()
-        return _view(survey, standing, cordons, viewer, now, is_admin=is_admin)
+        return _view(survey, self._ledger.standing(), viewer, self._around.clock(), is_admin=is_admin)
 
     def offers(self, viewer: str, profile: Profile, *, is_admin: bool = False) -> tuple[Offer, ...]:
         """Return what the spawn page offers a viewer of a profile now."""
@@ -216,7 +211,7 @@ class Admission:
         if isinstance(request.shape, NoGpu):
             return ()
         require_usable(survey.inventory if survey else None, now, self._limits.snapshot_max_age)
-        view = _view(survey, turn.standing, ledger.cordons(turn.connection), request.user, now)
+        view = _view(survey, turn.standing, request.user, now)
         return place(
             survey.stock if survey else (),
             request.shape,
@@ -244,7 +239,6 @@ class Admission:
 def _view(
     survey: Survey | None,
     standing: Standing,
-    cordons: Mapping[str, str],
     viewer: str,
     now: float,
     *,
@@ -258,7 +252,7 @@ def _view(
     return View(
         survey=survey,
         holders=standing.holders,
-        withheld=withheld(survey, standing.holders, cordons, words) if survey else {},
+        withheld=withheld(survey, standing.holders, standing.cordons, words) if survey else {},
         now=now,
     )
 

@@ -9,7 +9,8 @@ Locking, by subject:
 
 Turns are numbered by a row that each of them raises. A process that made the last turn itself knows what
 open leases hold without reading them again, and the number proves it: a decision costs the same with 2,000
-open leases as with two. Behind all this stand the unique indexes, which hold against every writer.
+open leases as with two. So nothing but this module writes the three tables (a test says so), and behind it
+stand the unique indexes, which hold against every writer.
 
 `lease_devices.open` is true exactly while the lease is open: `add` and `close` are its only writers.
 """
@@ -88,7 +89,7 @@ class Turn:
     Attributes:
         connection: The transaction.
         standing: What open leases hold, this transaction's own changes included.
-        changed: Whether it changed any.
+        changed: Whether it changed anything.
     """
 
     connection: Connection
@@ -146,20 +147,18 @@ class Ledger:
             self._known = known
 
 
-def cordons(connection: Connection) -> dict[str, str]:
-    """Return the cordoned devices with the reason of each."""
-    return {row.device: row.reason for row in connection.execute(select(Cordon.device, Cordon.reason))}
-
-
 def cordon(turn: Turn, device: str, reason: str, by: str, at: float) -> None:
     """Withhold a device, or all of a GPU by its UUID; a later reason replaces an earlier one."""
     uncordon(turn, device)
     turn.connection.execute(insert(Cordon), {"device": device, "reason": reason, "by": by, "since": at})
+    turn.standing.cordons[device] = reason
 
 
 def uncordon(turn: Turn, device: str) -> bool:
     """Let a device be granted again; return whether it was cordoned."""
-    return turn.connection.execute(delete(Cordon).where(Cordon.device == device)).rowcount > 0
+    turn.changed = True
+    turn.connection.execute(delete(Cordon).where(Cordon.device == device))
+    return turn.standing.cordons.pop(device, None) is not None
 
 
 def add(turn: Turn, lease: Lease, request: LeaseRequest, node: str) -> None:
@@ -249,6 +248,8 @@ def _read(connection: Connection, number: int) -> Standing:
     standing = Standing(number)
     for lease in leases.values():
         standing.put(lease)
+    for row in connection.execute(select(Cordon.device, Cordon.reason)):
+        standing.cordons[row.device] = row.reason
     return standing
 
 

@@ -1,4 +1,4 @@
-"""What open leases hold at one moment: everything that a decision needs of the past."""
+"""What open leases hold at one moment, and what is cordoned: all that a decision needs of the past."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ class OpenLease:
 
 @dataclass(slots=True)
 class Standing:
-    """All open leases as of a turn of the ledger. Changing it costs the same however many there are.
+    """All open leases and cordons as of a turn of the ledger.
+
+    Changing one lease in it costs the same however many there are.
 
     Attributes:
         number: The turn.
@@ -44,6 +46,7 @@ class Standing:
         servers: Id of the lease of each server, by person and name.
         holders: The lease that holds a device, by the device's key.
         promised: Host memory guaranteed, by node.
+        cordons: Key of a cordoned device, or UUID of a GPU, to the reason.
     """
 
     number: int
@@ -51,6 +54,7 @@ class Standing:
     servers: dict[tuple[str, str], str] = field(default_factory=dict)
     holders: dict[str, OpenLease] = field(default_factory=dict)
     promised: dict[str, int] = field(default_factory=dict)
+    cordons: dict[str, str] = field(default_factory=dict)
 
     def put(self, lease: OpenLease) -> None:
         """Add a lease, or replace it by a newer state of itself."""
@@ -73,5 +77,10 @@ class Standing:
     def copy(self) -> Standing:
         """Return it as it is now, to be read while the original goes on."""
         return Standing(
-            self.number, dict(self.leases), dict(self.servers), dict(self.holders), dict(self.promised)
+            self.number,
+            dict(self.leases),
+            dict(self.servers),
+            dict(self.holders),
+            dict(self.promised),
+            dict(self.cordons),
         )

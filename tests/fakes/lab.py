@@ -55,6 +55,7 @@ class Lab:
         self.inventory = machine() if inventory is None else inventory
         self.now = NOON
         self.clock = lambda: self.now
+        self.find_person = lambda name: find_person(engine, name)
         self.max_age = 15.0
         self.host_memory = 64 * GIB
         self.admission = self.another()
@@ -63,7 +64,7 @@ class Lab:
         """Return a second admission over the same database, as another process would have."""
         around = Surroundings(
             read_snapshot=lambda: self.inventory,
-            find_person=lambda name: find_person(self.engine, name),
+            find_person=self.find_person,
             host_memory=lambda: self.host_memory,
             clock=self.clock,
         )

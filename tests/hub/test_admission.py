@@ -1,5 +1,8 @@
+import ast
 import copy
+import sqlite3
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from sqlalchemy import delete, insert, update
@@ -197,6 +200,20 @@ def test_a_cordoned_device_is_not_granted(lab):
     assert lease_keys(lab.open("li")) == ["GPU-0"]
 
 
+def test_nothing_but_the_ledger_touches_its_tables():
+    """A write past it would leave other processes with a picture that their turn number calls current."""
+    tables = {"LeaseRow", "LeaseDevice", "Cordon", "Lock"}
+    package = Path(ledger.__file__).parent
+    naming = set()
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == "gpulab_hub.schema":
+                naming |= {path.name for alias in node.names if alias.name in tables}
+            if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "schema":
+                naming |= {path.name} if node.attr in tables else set()
+    assert naming == {"ledger.py", "history.py"}
+
+
 def test_a_device_with_a_foreign_process_is_not_granted(lab):
     lab.change_gpu("GPU-0", processes=(GpuProcess(4711, None),))
     assert lease_keys(lab.open("ada")) == ["GPU-1"]
@@ -251,8 +268,6 @@ def test_a_database_that_fails_at_the_commit_is_a_refusal_and_is_read_anew(sqlit
 
 
 def _fail(connection):
-    import sqlite3
-
     raise sqlite3.OperationalError("disk I/O error")
 
 
