@@ -69,7 +69,7 @@ class Survey:
         instances: dict[tuple[str, int | None], tuple[str, ...]] = {}
         for mig in inventory.migs:
             place = (mig.gpu_uuid, mig.gpu_instance)
-            if mig.uuid in uuids:
+            if mig.uuid in uuids and mig.gpu_instance is not None:
                 instances[place] = (*instances.get(place, ()), uuids[mig.uuid])
         found = tuple(o for gpu in inventory.gpus for o in _occupants(gpu, by_gpu, instances))
         return cls(inventory, stock, by_gpu, found)
@@ -160,7 +160,5 @@ def _occupants(
 ) -> Iterator[Occupant]:
     for process in gpu.processes:
         exact = instances.get((gpu.uuid, process.gpu_instance), ()) if gpu.mig_enabled else (gpu.uuid,)
-        if process.gpu_instance is None and gpu.mig_enabled:
-            exact = ()
         for device in exact or by_gpu.get(gpu.uuid, ()):
             yield Occupant(device, gpu.uuid, process.container_id, certain=bool(exact))

@@ -135,6 +135,15 @@ def test_what_is_no_database_is_refused_and_left_as_it_is(tmp_path):
     assert path.read_text().startswith("not a database")
 
 
+def test_a_database_that_cannot_be_used_is_not_left_half_made(tmp_path, monkeypatch):
+    def fail(connection, record):
+        raise sqlite3.OperationalError("it refuses WAL mode")
+
+    monkeypatch.setattr(database, "_prepare_sqlite", fail)
+    assert "cannot be used: it refuses WAL mode" in refused(f"sqlite:///{tmp_path}/lab.sqlite", create=True)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_read_only_database_is_refused(public_directory):
     path = public_directory / "lab.sqlite"
     open_database(f"sqlite:///{path}", create=True).dispose()

@@ -64,6 +64,12 @@ def test_a_process_on_a_mig_gpu_of_unknown_slice_withholds_them_all():
         assert reasons(busy) == dict.fromkeys(SLICES, OUTSIDE)
 
 
+def test_two_unknowns_are_not_the_same_slice():
+    migs = (replace(BOTH.migs[0], gpu_instance=None), *BOTH.migs[1:])
+    busy = with_processes("GPU-mig", GpuProcess(1), inventory=replace(BOTH, migs=migs))
+    assert reasons(busy) == dict.fromkeys(SLICES, OUTSIDE)
+
+
 def test_unless_it_is_of_a_server_that_holds_a_slice_there():
     busy = with_processes("GPU-mig", GpuProcess(1, container_id="c"))
     assert reasons(busy, [SLICES[0]], container="c") == {SLICES[0]: "taken by ada"}

@@ -94,7 +94,7 @@ def offers(
         if off:
             return "off", off
         try:
-            place(stock, shape, withheld, end_of=end_of, say_time=say_time, offered=profile.offers)
+            place(stock, shape, withheld, end_of=end_of, say_time=say_time)
         except NoCapacity as refusal:
             return ("absent" if refusal.details["absent"] else "taken"), refusal.message
         return "free", ""

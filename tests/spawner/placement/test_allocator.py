@@ -188,6 +188,25 @@ def test_a_gpu_already_opened_is_filled_before_another_one():
     assert keys(place(devices, Slice("1g.10gb"), {"GPU-1/1g.10gb@0": "x"})) == ["GPU-1/1g.10gb@1"]
 
 
+def test_of_several_opened_gpus_the_most_used_by_memory_is_filled():
+    devices = [piece(0, start) for start in range(7)] + [piece(1, 0, "3g.40gb"), piece(1, 4), piece(1, 5)]
+    withheld = {"GPU-0/1g.10gb@0": "x", "GPU-0/1g.10gb@1": "x", "GPU-1/3g.40gb@0": "x"}
+    assert keys(place(devices, Slice("1g.10gb"), withheld)) == ["GPU-1/1g.10gb@4"]
+
+
+def test_a_slice_serves_a_wish_of_memory_before_a_tighter_whole_gpu():
+    devices = [whole(0, 24 * GIB, "NVIDIA A10"), piece(1, 0, "3g.40gb"), piece(1, 4, "2g.20gb")]
+    assert keys(place(devices, AtLeast(20), {})) == ["GPU-1/3g.40gb@0"]
+    assert keys(place(devices, AtLeast(20), {"GPU-1/3g.40gb@0": "x"})) == ["GPU-0"]
+    assert keys(place(devices, AtLeast(19), {})) == ["GPU-1/2g.20gb@4"]
+
+
+def test_a_wish_of_memory_is_kept_to_the_byte():
+    assert keys(place([whole(0, 80 * GIB)], AtLeast(80), {})) == ["GPU-0"]
+    with pytest.raises(NoCapacity):
+        place([whole(0, 80 * GIB - 1)], AtLeast(80), {})
+
+
 def test_of_two_keys_alike_the_sick_one_counts():
     with pytest.raises(NoCapacity, match="fell off"):
         place([whole(0), replace(whole(0), problem="fell off")], WholeGpus(1), {})
