@@ -33,7 +33,7 @@ from gpulab_hub.deploy.machine import Machine, ThisMachine
 from gpulab_hub.deploy.options import Options
 from gpulab_hub.deploy.progress import Progress, Words
 from gpulab_hub.deploy.record import LabRecord
-from gpulab_hub.doctor import examination
+from gpulab_hub.doctor import docker_facts, examination
 from gpulab_hub.paths import LabPaths
 from gpulab_hub.settings import Settings
 from gpulab_spawner.errors import LabError
@@ -86,6 +86,9 @@ def bring_up(options: Options, machine: Machine, progress: Progress) -> None:
     if record.simulate:
         with progress.step("Simulated machine") as words:
             words.append(parts.prepare_simulation(machine, paths, options.simulate or record.simulate))
+            facts, _ = docker_facts.engine_facts(record.engine, None)
+            if spec := parts.offer_cdi(paths, record.hub_id, facts):
+                words.append(f"CDI specification at {spec}")
     with progress.step("Image") as words:
         record = replace(record, image=build_image(machine, paths, record, words))
     with progress.step("Memory locks") as words:
