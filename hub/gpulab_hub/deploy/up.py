@@ -162,11 +162,11 @@ def choose(options: Options, machine: Machine, paths: LabPaths, found: Found, wo
             "127.0.0.1",
             _PROXY_API_PORTS,
             mine,
-            old and old.proxy_api_port,
+            old.proxy_api_port if old else None,
             preflight.proxy_lock(paths),
         ),
         hub_port=_internal_port(
-            machine, gateway, _HUB_PORTS, mine, old and old.hub_port, paths.run / "hub.lock"
+            machine, gateway, _HUB_PORTS, mine, old.hub_port if old else None, paths.run / "hub.lock"
         ),
         network=name,
         gateway=gateway,
