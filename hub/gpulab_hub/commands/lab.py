@@ -92,8 +92,8 @@ def down(paths: LabPaths, with_servers: bool) -> None:
         return
     if left:
         click.echo(
-            f"{len(left)} server{'s' if len(left) > 1 else ''} of users still run; deploy/up takes them back,"
-            " and `gpulab down --servers` ends them."
+            ("1 server still runs" if len(left) == 1 else f"{len(left)} servers still run")
+            + "; deploy/up takes them back, and `gpulab down --servers` ends them."
         )
 
 

@@ -110,11 +110,11 @@ def with_live_restore(text: str | None) -> str | None:
         data = json.loads(text) if text and text.strip() else {}
     except ValueError as error:
         raise ConfigError(
-            str(DAEMON_JSON), f"it is not JSON: {error}", next_step="Mend it; Docker reads it too."
+            str(DAEMON_JSON), f"it is not JSON: {error}.", next_step="Mend it; Docker reads it too."
         ) from error
     if not isinstance(data, dict):
         raise ConfigError(
-            str(DAEMON_JSON), "it is not a JSON object", next_step="Mend it; Docker reads it too."
+            str(DAEMON_JSON), "it is not a JSON object.", next_step="Mend it; Docker reads it too."
         )
     if "live-restore" in data:
         return None

@@ -58,7 +58,7 @@ def decide(flag: str | None, record: LabRecord | None, cards: int, *, yes: bool,
     if kept and flag and flag != kept:
         raise ConfigError(
             "--simulate",
-            f"this lab simulates {kept}, not {flag}",
+            f"this lab simulates {kept}, not {flag}.",
             next_step="Leave the flag out, or use another --state for another machine.",
         )
     if kept or flag:

@@ -65,12 +65,12 @@ def gateway_of(attrs: dict[str, Any], name: str) -> str:
     gateways = [c["Gateway"] for c in attrs.get("IPAM", {}).get("Config") or [] if c.get("Gateway")]
     if attrs.get("Driver") != "bridge" or not gateways:
         raise ConfigError(
-            "engine.network", f"{name} is not a bridge network with a gateway", next_step="Name another."
+            "engine.network", f"{name} is not a bridge network with a gateway.", next_step="Name another."
         )
     if (attrs.get("Options") or {}).get(_ICC) != "false":
         raise ConfigError(
             "engine.network",
-            f"{name} lets containers reach each other",
+            f"{name} lets containers reach each other.",
             next_step=f"Make it with `docker network create -o {_ICC}=false`, or leave the setting out.",
         )
     return str(gateways[0]).split("/")[0]
@@ -88,7 +88,7 @@ def _create(client: docker.DockerClient, name: str, hub_id: str, route_table: st
         if subnet is None:
             raise ConfigError(
                 "engine.network",
-                "no subnet of 172.31.0.0/16 or 10.213.0.0/16 is free for the lab's network",
+                "no subnet of 172.31.0.0/16 or 10.213.0.0/16 is free for the lab's network.",
                 next_step="Make a bridge network and name it there.",
             )
         gateway = str(subnet[1])

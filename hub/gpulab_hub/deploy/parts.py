@@ -5,17 +5,25 @@ They are imported when they are needed, so that a taken port is told without loa
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
 
 from docker import DockerClient
 
+from gpulab_hub.deploy.layout import write_new
 from gpulab_hub.deploy.machine import CommandFailed, Machine
 from gpulab_hub.deploy.users import HUB
+from gpulab_hub.doctor.docker_facts import read_specs
+from gpulab_hub.doctor.facts import EngineFacts
+from gpulab_hub.doctor.injection import CDI_SINCE
+from gpulab_hub.doctor.versions import at_least
 from gpulab_hub.paths import LabPaths
 from gpulab_hub.settings import Settings
-from gpulab_spawner.errors import LabError
+from gpulab_spawner.errors import ConfigError, LabError
 from gpulab_spawner.profiles import Defaults, read_profiles
 
 FIRST_ADMIN = "admin"
@@ -91,6 +99,40 @@ def prepare_simulation(machine: Machine, paths: LabPaths, wanted: str) -> str:
     if machine.which("gcc") is None and machine.which("apt-get") is not None:
         install(machine, "gcc", "libc6-dev")
     return f"SIMULATED: {stage.prepare(wanted, paths.simulate).name} is ready"
+
+
+def offer_cdi(paths: LabPaths, hub_id: str, engine: EngineFacts, root: Path = Path("/")) -> str | None:
+    """Write the CDI specification of the simulated machine where the engine looks; return its path.
+
+    Nothing is written for an engine that knows no CDI, or where another file defines these devices: two files
+    with one name in them spoil it for both.
+
+    Args:
+        paths: The lab's paths.
+        hub_id: The lab's id.
+        engine: What the engine says of itself.
+        root: What the engine's directories are below.
+    """
+    from gpulab_hub.simulate import injection, stage
+
+    machine = stage.find(paths.simulate)
+    if machine is None or not engine.cdi.directories or not at_least(engine.version or "", CDI_SINCE):
+        return None
+    try:
+        spec = injection.cdi_spec(machine)
+    except ConfigError:
+        # It has no device, and CDI knows no empty specification.
+        return None
+    directory = root / engine.cdi.directories[0].lstrip("/")
+    ours = directory / f"gpulab-{hub_id}.json"
+    ours.unlink(missing_ok=True)
+    others = read_specs([root / d.lstrip("/") for d in engine.cdi.directories], root)
+    names = {f"nvidia.com/gpu={device['name']}" for device in cast("list[dict[str, str]]", spec["devices"])}
+    if names & others.names:
+        return None
+    directory.mkdir(parents=True, exist_ok=True)
+    write_new(ours, json.dumps(spec, indent=1) + "\n", 0o644)
+    return str(ours)
 
 
 def build_image(

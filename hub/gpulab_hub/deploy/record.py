@@ -78,7 +78,7 @@ def load(state: Path) -> LabRecord | None:
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise ConfigError(
             str(path),
-            f"the lab's record cannot be read: {error}",
+            f"the lab's record cannot be read: {error}.",
             next_step="Restore it from a backup, or remove it and run deploy/up to choose anew.",
         ) from error
 
@@ -92,7 +92,7 @@ def require(state: Path) -> LabRecord:
     record = load(state)
     if record is None:
         raise ConfigError(
-            str(state), "there is no lab here", next_step="Run deploy/up, or name the lab with --state."
+            str(state), "there is no lab here.", next_step="Run deploy/up, or name the lab with --state."
         )
     return record
 

@@ -42,7 +42,7 @@ def read(config: Path, template: Path, options: Options) -> Settings:
         if asked is not None and asked != has:
             raise ConfigError(
                 key,
-                f"it is {has} there, and {flag} says {asked}",
+                f"it is {has} there, and {flag} says {asked}.",
                 source=str(config),
                 next_step="Edit the file, then run deploy/up without the flag.",
             )

@@ -217,6 +217,8 @@ class Supervisord:
             raise Refused(
                 f"supervisord refuses {method}: {fault.faultString}.", next_step=f"See {self._paths.log}."
             ) from fault
+        except PermissionError as error:
+            raise LabError("Only root may ask about the lab's processes.", next_step="Use sudo.") from error
         except (OSError, xmlrpc.client.Error) as error:
             raise SupervisorUnavailable(
                 f"supervisord does not answer at {self._socket}: {error}.",

@@ -13,12 +13,14 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gpulab_hub import locks
 from gpulab_hub.deploy import (
     engine,
     gpus,
     layout,
     network,
     parts,
+    ports,
     preflight,
     processes,
     proxy,
@@ -33,7 +35,7 @@ from gpulab_hub.deploy.machine import Machine, ThisMachine
 from gpulab_hub.deploy.options import Options
 from gpulab_hub.deploy.progress import Progress, Words
 from gpulab_hub.deploy.record import LabRecord
-from gpulab_hub.doctor import examination
+from gpulab_hub.doctor import docker_facts, examination
 from gpulab_hub.paths import LabPaths
 from gpulab_hub.settings import Settings
 from gpulab_spawner.errors import LabError
@@ -86,6 +88,9 @@ def bring_up(options: Options, machine: Machine, progress: Progress) -> None:
     if record.simulate:
         with progress.step("Simulated machine") as words:
             words.append(parts.prepare_simulation(machine, paths, options.simulate or record.simulate))
+            facts, _ = docker_facts.engine_facts(record.engine, None)
+            if spec := parts.offer_cdi(paths, record.hub_id, facts):
+                words.append(f"CDI specification at {spec}")
     with progress.step("Image") as words:
         record = replace(record, image=build_image(machine, paths, record, words))
     with progress.step("Memory locks") as words:
@@ -146,18 +151,23 @@ def choose(options: Options, machine: Machine, paths: LabPaths, found: Found, wo
     client = engine.connect(found.engine.url)
     gateway, done = network.ensure(client, name, hub_id, Path("/proc/net/route").read_text(encoding="ascii"))
     words.append(f"{done}, servers apart from each other")
-    old = found.record
+    old, mine = found.record, found.settings.listen.port
     record = LabRecord(
         hub_id=hub_id,
         release=preflight.release(options.source),
         listen=found.settings.listen.address,
         port=found.settings.listen.port,
-        proxy_api_port=old.proxy_api_port
-        if old
-        else _free_port(machine, "127.0.0.1", _PROXY_API_PORTS, found.settings.listen.port),
-        hub_port=old.hub_port
-        if old
-        else _free_port(machine, gateway, _HUB_PORTS, found.settings.listen.port),
+        proxy_api_port=_internal_port(
+            machine,
+            "127.0.0.1",
+            _PROXY_API_PORTS,
+            mine,
+            old.proxy_api_port if old else None,
+            preflight.proxy_lock(paths),
+        ),
+        hub_port=_internal_port(
+            machine, gateway, _HUB_PORTS, mine, old.hub_port if old else None, paths.run / "hub.lock"
+        ),
         network=name,
         gateway=gateway,
         engine=found.engine.url,
@@ -170,17 +180,23 @@ def choose(options: Options, machine: Machine, paths: LabPaths, found: Found, wo
     return record
 
 
-def _free_port(machine: Machine, address: str, candidates: range, taken: int) -> int:
-    def is_free(port: int) -> bool:
-        return port != taken and machine.why_not(address, port) is None
+def _internal_port(
+    machine: Machine, address: str, candidates: range, public: int, kept: int | None, lock: Path
+) -> int:
+    """Return the port of an earlier run where it is still ours or free, else the first candidate that is."""
 
-    for port in candidates:
-        if is_free(port):
-            return port
-    raise preflight.NotReady(
-        f"No port from {candidates.start} to {candidates.stop - 1} is free on {address}.",
-        next_step="End a process that holds one.",
-    )
+    def is_free(port: int) -> bool:
+        return port != public and machine.why_not(address, port) is None
+
+    if kept and (locks.held(lock) or is_free(kept)):
+        return kept
+    port = ports.first_free(candidates, is_free)
+    if port is None:
+        raise preflight.NotReady(
+            f"No port from {candidates.start} to {candidates.stop - 1} is free on {address}.",
+            next_step="End a process that holds one.",
+        )
+    return port
 
 
 def build_image(machine: Machine, paths: LabPaths, record: LabRecord, words: Words) -> str:
