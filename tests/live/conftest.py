@@ -20,6 +20,7 @@ log file below its lab_dir. Nothing is skipped here: what is missing fails, with
 from __future__ import annotations
 
 import shutil
+import signal
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -29,6 +30,7 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 from tests.live import engines, images
 from tests.live import proxy as npm_proxy
+from tests.live.containers import container_logs, tail
 from tests.live.engines import Engine
 from tests.live.proxy import Proxy
 
@@ -50,7 +52,10 @@ _started: list[Engine] = []
 def live_dir() -> Iterator[Path]:
     """The session's directory; short, since a socket's path has 108 characters at most."""
     path = Path(tempfile.mkdtemp(prefix="gpulab-live-"))
+    # Ended by SIGTERM without unwinding, a session would leave containers that outlive their engine.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     yield path
+    signal.signal(signal.SIGTERM, before)
     shutil.rmtree(path)
 
 
@@ -110,6 +115,11 @@ def tiny_image(docker_client: docker.DockerClient) -> str:
 
 
 @pytest.fixture
+def base_image(docker_client: docker.DockerClient) -> str:
+    return images.ensure_base(docker_client)
+
+
+@pytest.fixture
 def lab_dir(_labs: Path) -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="lab-", dir=_labs))
     path.chmod(0o755)
@@ -141,29 +151,10 @@ def pytest_runtest_makereport(
     if report.failed and item.get_closest_marker("live"):
         for engine in _started:
             report.sections.append((f"end of the log of the engine {engine.name}", engine.log_tail()))
-            report.sections += _container_logs(engine)
+            report.sections += container_logs(engine)
         lab = getattr(item, "funcargs", {}).get("lab_dir")
         if isinstance(lab, Path):
             report.sections += [
-                (f"end of {log}", _tail(log.read_bytes())) for log in sorted(lab.rglob("*.log"))
+                (f"end of {log}", tail(log.read_bytes())) for log in sorted(lab.rglob("*.log"))
             ]
     return report
-
-
-def _container_logs(engine: Engine) -> list[tuple[str, str]]:
-    if not engine.alive:
-        return []
-    client = engine.client(timeout=10)
-    try:
-        containers = client.containers.list(all=True, ignore_removed=True)
-        return [
-            (f"end of the log of the container {each.name}", _tail(each.logs(tail=60))) for each in containers
-        ]
-    except docker.errors.APIError as error:
-        return [(f"the engine {engine.name} gave no logs", str(error))]
-    finally:
-        client.close()
-
-
-def _tail(log: bytes, lines: int = 60) -> str:
-    return "\n".join(log.decode(errors="replace").splitlines()[-lines:])

@@ -9,6 +9,7 @@ from typing import Any
 import docker
 from docker.models.containers import Container
 from docker.models.networks import Network
+from tests.live.engines import Engine
 
 WAIT_SECONDS = 60
 
@@ -50,3 +51,24 @@ def running(client: docker.DockerClient, image: str, command: str, **options: An
 def address(container: Container, network: Network) -> str:
     """Return a container's IPv4 address in a network; the container must have been loaded since its start."""
     return str(container.attrs["NetworkSettings"]["Networks"][network.name]["IPAddress"])
+
+
+def container_logs(engine: Engine) -> list[tuple[str, str]]:
+    """Return a title and the last lines for each container of an engine."""
+    if not engine.alive:
+        return []
+    client = engine.client(timeout=10)
+    try:
+        containers = client.containers.list(all=True, ignore_removed=True)
+        return [
+            (f"end of the log of the container {each.name}", tail(each.logs(tail=60))) for each in containers
+        ]
+    except docker.errors.APIError as error:
+        return [(f"the engine {engine.name} gave no logs", str(error))]
+    finally:
+        client.close()
+
+
+def tail(log: bytes, lines: int = 60) -> str:
+    """Return the last lines of a log."""
+    return "\n".join(log.decode(errors="replace").splitlines()[-lines:])

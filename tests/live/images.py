@@ -11,9 +11,6 @@ from pathlib import Path
 import docker
 from tests.live import cache
 
-from gpulab_hub.images import site
-from gpulab_hub.images.build import build
-
 TINY = "gpulab-test/tiny:latest"
 BASE = "gpulab/base:latest"
 _RECIPE = Path(__file__).parents[2] / "images" / "base"
@@ -67,6 +64,10 @@ def ensure_base(client: docker.DockerClient) -> str:
     recipe = sorted(path for path in _RECIPE.rglob("*") if path.is_file() and path.suffix != ".pyc")
 
     def build_and_save(path: Path) -> None:
+        # Loaded late: the tests of the engines alone need nothing of the product.
+        from gpulab_hub.images import site
+        from gpulab_hub.images.build import build
+
         build("base", client, site=site.gather(os.environ), cache=cache.directory(), say=print)
         with path.open("wb") as out:
             for chunk in client.images.get(BASE).save(named=BASE):

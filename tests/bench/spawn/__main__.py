@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -75,6 +76,8 @@ def compare(
 def main(words: Sequence[str]) -> int:
     """Run the benchmark and print its table."""
     arguments = _arguments(words)
+    # Ended without unwinding, it would leave containers that outlive their engine.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     kinds = {"current": engines.current_engine, "debian": engines.debian_engine}
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpulab-bench-")))
