@@ -102,6 +102,26 @@ def find(connection: Connection, lease_id: str) -> Record | None:
     return records[0] if records else None
 
 
+def last_choice(connection: Connection, user: str, server: str) -> dict[str, str] | None:
+    """Return what a server's last lease asked for as user_options, None if it never had one.
+
+    A server that never had one takes those of the user's last lease of any server.
+    """
+    wanted = select(LeaseRow.profile, LeaseRow.shape, LeaseRow.opened_at, LeaseRow.ends_at)
+    mine = wanted.where(LeaseRow.user_name == user)
+    newest = mine.order_by((LeaseRow.server == server).desc(), LeaseRow.opened_at.desc()).limit(1)
+    row = connection.execute(newest).first()
+    if row is None:
+        return None
+    options = {"profile": row.profile, "shape": row.shape}
+    return options if row.ends_at is None else {**options, "runtime": _hours(row.ends_at - row.opened_at)}
+
+
+def _hours(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes // 60}h" if minutes % 60 == 0 else f"{minutes}m"
+
+
 def _records(connection: Connection, leases: Select[*tuple[Any, ...]]) -> list[Record]:
     rows = connection.execute(leases).all()
     devices: dict[str, list[HeldDevice]] = {row.id: [] for row in rows}

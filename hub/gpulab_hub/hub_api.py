@@ -11,7 +11,6 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from http import HTTPStatus
-from pathlib import Path
 from urllib.parse import quote
 
 from gpulab_hub.paths import LabPaths
@@ -75,18 +74,13 @@ class HubApi:
 def hub_api(paths: LabPaths, settings: Settings) -> HubApi:
     """Return the API of this lab's hub, reached through its proxy on this machine."""
     try:
-        token = token_file(paths).read_text(encoding="utf-8").strip() or None
+        token = paths.admin_token.read_text(encoding="utf-8").strip() or None
     except FileNotFoundError:
         token = None
     everywhere = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104
     address = settings.listen.address
     host = everywhere.get(address) or (f"[{address}]" if ":" in address else address)
     return HubApi(f"http://{host}:{settings.listen.port}/hub/api", token)
-
-
-def token_file(paths: LabPaths) -> Path:
-    """Return the file that holds the service's token."""
-    return paths.secrets / "cli.token"
 
 
 def _explain(status: int, body: bytes) -> None:

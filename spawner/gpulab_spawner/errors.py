@@ -20,6 +20,13 @@ The tree:
         StartFailed          the container was made but did not come up
         LeaseConflict        a lease changed under us: a second start of the same server
         LedgerUnavailable    the lab's database does not answer
+        NameRefused          a user name that the lab does not carry
+        AccountExists        a local account of that name is there already
+        AccountMissing       there is no local account of that name
+        InviteRefused        an invitation link opens nothing: unknown, expired, used or replaced
+        PasswordRefused      a new password that breaks a rule
+        WrongPassword        the name or the password is not right
+        TooManyAttempts      too many wrong passwords from one place
 
 A refusal is worded for the person who meets it: what was refused and by how much (message), and what to do
 about it (next_step). The code is stable: it labels metrics and scripts may rely on it.
@@ -197,3 +204,50 @@ class LedgerUnavailable(Refusal):
 
     code = "ledger_unavailable"
     status = 503
+
+
+class NameRefused(Refusal):
+    """A user name that the lab does not carry."""
+
+    code = "name"
+
+
+class AccountExists(Refusal):
+    """A local account of that name is there already."""
+
+    code = "account_exists"
+    status = 409
+
+
+class AccountMissing(Refusal):
+    """There is no local account of that name."""
+
+    code = "account_missing"
+    status = 404
+
+
+class InviteRefused(Refusal):
+    """An invitation link opens nothing; `details["cause"]` is unknown, expired, used or replaced."""
+
+    code = "invite"
+    status = 410
+
+
+class PasswordRefused(Refusal):
+    """A new password breaks a rule."""
+
+    code = "password"
+
+
+class WrongPassword(Refusal):
+    """The name or the password is not right; which of the two is never said."""
+
+    code = "wrong_password"
+    status = 403
+
+
+class TooManyAttempts(Refusal):
+    """Too many wrong passwords came from one place; `details["seconds"]` is how long to wait."""
+
+    code = "too_many_attempts"
+    status = 429

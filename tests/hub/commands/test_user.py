@@ -9,7 +9,6 @@ from tests.fakes.hub_api import fake_hub
 from gpulab_hub.accounts import Accounts
 from gpulab_hub.commands.user import invite_url, public_url, user
 from gpulab_hub.database import open_database
-from gpulab_hub.hub_api import token_file
 from gpulab_hub.paths import LabPaths
 from gpulab_hub.people import ensure_person, find_person
 from gpulab_hub.schema import Base
@@ -26,7 +25,7 @@ class Lab:
         self.configure("listen: {port: 1}")
         self.paths.database.parent.mkdir()
         self.paths.secrets.mkdir()
-        token_file(self.paths).write_text("t0ken\n")
+        self.paths.admin_token.write_text("t0ken\n")
         self.engine = open_database(f"sqlite:///{self.paths.database}", create=True)
         Base.metadata.create_all(self.engine)
         self.accounts = Accounts(self.engine, hasher=CHEAP)
@@ -156,7 +155,7 @@ def test_a_removed_user_is_gone_here_and_in_the_hub_and_keeps_files(lab):
 def test_a_user_is_removed_while_the_hub_is_down(lab):
     lab.run("add", "ada")
     assert "The hub could not be told" in lab.run("remove", "ada").stdout
-    token_file(lab.paths).unlink()
+    lab.paths.admin_token.unlink()
     lab.run("add", "ada")
     removed = json.loads(lab.run("remove", "ada", "--json").stdout)
     assert removed == {
