@@ -7,10 +7,9 @@ import sys
 import threading
 import time
 
-from tests.fakes.lab import Lab, machine, request
-
 from gpulab_hub.database import open_database
 from gpulab_spawner.errors import NoCapacity
+from tests.fakes.lab import Lab, machine, request
 
 
 def fight(lab, user, rounds, tally):
