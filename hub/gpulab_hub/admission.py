@@ -8,7 +8,7 @@ one of them objects, the request is decided once more from the state that made i
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -165,18 +165,22 @@ class Admission:
         survey = self._look()
         return _view(survey, self._ledger.standing(), viewer, self._around.clock(), is_admin=is_admin)
 
-    def offers(self, viewer: str, profile: Profile, *, is_admin: bool = False) -> tuple[Offer, ...]:
-        """Return what the spawn page offers a viewer of a profile now."""
-        view = self.view(viewer, is_admin=is_admin)
-        return offers(
-            view.survey.inventory if view.survey else None,
-            profile,
-            view.withheld,
-            view.now,
-            self._limits.snapshot_max_age,
-            end_of=view.end_of,
-            say_time=partial(say_time, now=view.now),
-        )
+    def offers(self, view: View, profiles: Iterable[Profile]) -> dict[str, tuple[Offer, ...]]:
+        """Return what the spawn page offers of each profile in a view, by slug."""
+        survey = view.survey
+        return {
+            profile.slug: offers(
+                survey.inventory if survey else None,
+                profile,
+                view.withheld,
+                view.now,
+                self._limits.snapshot_max_age,
+                end_of=view.end_of,
+                say_time=partial(say_time, now=view.now),
+                stock=survey.stock if survey else None,
+            )
+            for profile in profiles
+        }
 
     def _look(self) -> Survey | None:
         """Return the newest snapshot, arranged; one that cannot be read is a machine without usable GPUs."""

@@ -75,6 +75,7 @@ def offers(
     *,
     end_of: Callable[[str], float | None] = lambda key: None,
     say_time: Callable[[float], str] = str,
+    stock: Stock | None = None,
 ) -> tuple[Offer, ...]:
     """Return the offers of a profile: its named shapes, then the machine's MIG profiles, then memory.
 
@@ -86,8 +87,9 @@ def offers(
         max_age: Seconds after which the snapshot is too old to grant from.
         end_of: As for `place`.
         say_time: As for `place`.
+        stock: The devices of the snapshot, where they are arranged already.
     """
-    stock = Stock.of(inventory.devices() if inventory else ())
+    stock = stock or Stock.of(inventory.devices() if inventory else ())
     off = _why_off(inventory, now, max_age)
 
     def judged(shape: Shape) -> tuple[State, str]:
