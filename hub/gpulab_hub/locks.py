@@ -21,8 +21,8 @@ class AlreadyRunning(LabError):
 
 
 _kept: list[IO[str]] = []
-"""A file that nobody refers to is closed, and a closed one holds no lock: a configuration file's names are gone
-once it was read."""
+"""A file that nobody refers to is closed, and a closed one holds no lock: the names in a configuration file,
+for one, are gone once it was read."""
 
 
 def hold(path: Path, what: str) -> IO[str]:
