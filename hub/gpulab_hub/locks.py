@@ -20,8 +20,13 @@ class AlreadyRunning(LabError):
     code = "already_running"
 
 
+_kept: list[IO[str]] = []
+"""A file that nobody refers to is closed, and a closed one holds no lock: the names in a configuration file,
+for one, are gone once it was read."""
+
+
 def hold(path: Path, what: str) -> IO[str]:
-    """Take the lock at a path for as long as the returned file stays open, and write our pid into it.
+    """Take the lock at a path, and write our pid into it; it is held until we end or close the returned file.
 
     Args:
         path: The lock file; its directory must exist.
@@ -51,6 +56,7 @@ def hold(path: Path, what: str) -> IO[str]:
     file.truncate(0)
     file.write(str(os.getpid()))
     file.flush()
+    _kept.append(file)
     return file
 
 

@@ -1,3 +1,4 @@
+import gc
 import os
 
 import pytest
@@ -16,6 +17,13 @@ def test_a_second_holder_is_refused_with_the_first_ones_pid(tmp_path):
             locks.hold(path, "hub")
     assert not locks.held(path)
     locks.hold(path, "hub").close()
+
+
+def test_a_lock_that_nobody_refers_to_is_held_all_the_same(tmp_path):
+    locks.hold(tmp_path / "hub.lock", "hub")
+    gc.collect()
+    assert locks.held(tmp_path / "hub.lock")
+    locks._kept.pop().close()
 
 
 def test_a_lock_without_its_directory_is_worded(tmp_path):
