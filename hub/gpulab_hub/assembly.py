@@ -61,11 +61,11 @@ class Lab:
     admission: Admission
     wiring: Wiring
 
-    def now(self, viewer: str = "") -> LabNow:
+    def now(self) -> LabNow:
         """Return what can be had at this moment, for the spawn page. Blocking."""
-        offers = {p.slug: self.admission.offers(viewer, p) for p in self.catalogue.profiles}
-        survey = self.admission.view(viewer).survey
-        return LabNow(offers, survey.inventory.taken_at if survey else None)
+        view = self.admission.view("")
+        offers = self.admission.offers(view, self.catalogue.profiles)
+        return LabNow(offers, view.survey.inventory.taken_at if view.survey else None)
 
     def last_choice(self, user: str, server: str) -> dict[str, str] | None:
         """Return the options of the last lease of a server, None if it never had one. Blocking."""
