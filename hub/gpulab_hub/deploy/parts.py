@@ -125,10 +125,10 @@ def offer_cdi(paths: LabPaths, hub_id: str, engine: EngineFacts, root: Path = Pa
         return None
     directory = root / engine.cdi.directories[0].lstrip("/")
     ours = directory / f"gpulab-{hub_id}.json"
-    ours.unlink(missing_ok=True)
-    others = read_specs([root / d.lstrip("/") for d in engine.cdi.directories], root)
+    others = read_specs([root / d.lstrip("/") for d in engine.cdi.directories], root, skip=ours)
     names = {f"nvidia.com/gpu={device['name']}" for device in cast("list[dict[str, str]]", spec["devices"])}
     if names & others.names:
+        ours.unlink(missing_ok=True)
         return None
     directory.mkdir(parents=True, exist_ok=True)
     write_new(ours, json.dumps(spec, indent=1) + "\n", 0o644)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,19 +67,18 @@ def read_info(
     )
 
 
-def read_specs(directories: Iterable[Path], root: Path = Path("/")) -> CdiFacts:
-    """Return what the NVIDIA specs in some directories define; a broken file defines nothing."""
+def read_specs(directories: Sequence[Path], root: Path = Path("/"), skip: Path | None = None) -> CdiFacts:
+    """Return what the NVIDIA specs in some directories define; a broken file defines nothing.
+
+    Args:
+        directories: Where specs are.
+        root: What the device nodes' paths are below.
+        skip: A file to leave out.
+    """
     names: Counter[str] = Counter()
     drivers: set[str] = set()
     nodes: set[str] = set()
-    for path in (
-        p for d in directories for p in sorted(d.glob("*")) if p.suffix in (".yaml", ".yml", ".json")
-    ):
-        spec: Any = None
-        with contextlib.suppress(OSError, UnicodeDecodeError, yaml.YAMLError):
-            spec = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if not isinstance(spec, dict) or spec.get("kind") != _NVIDIA:
-            continue
+    for spec in _specs(directories, skip):
         devices = [d for d in spec.get("devices") or () if isinstance(d, dict)]
         names.update({f"{_NVIDIA}={d.get('name')}" for d in devices})
         for edits in (d.get("containerEdits") or {} for d in (*devices, spec)):
@@ -93,6 +92,17 @@ def read_specs(directories: Iterable[Path], root: Path = Path("/")) -> CdiFacts:
         drivers=frozenset(drivers),
         missing_nodes=tuple(sorted(n for n in nodes if not (root / n.lstrip("/")).exists())),
     )
+
+
+def _specs(directories: Sequence[Path], skip: Path | None) -> Iterator[dict[str, Any]]:
+    for path in (p for directory in directories for p in sorted(directory.glob("*"))):
+        if path == skip or path.suffix not in (".yaml", ".yml", ".json"):
+            continue
+        spec: Any = None
+        with contextlib.suppress(OSError, UnicodeDecodeError, yaml.YAMLError):
+            spec = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if isinstance(spec, dict) and spec.get("kind") == _NVIDIA:
+            yield spec
 
 
 def image_here(url: str, reference: str) -> bool | None:
