@@ -22,7 +22,7 @@ import requests.exceptions
 
 from gpulab_hub.images.failures import LINES, BuildFailed, tail
 from gpulab_hub.images.recipes import Context, fingerprint, pack, read_recipe, recipes_directory
-from gpulab_hub.images.root import ensure_root
+from gpulab_hub.images.root import ensure_root, root_reference
 from gpulab_hub.images.site import Site
 from gpulab_spawner.errors import EngineUnavailable
 
@@ -89,7 +89,7 @@ def build(
     try:
         if not rebuild and (there := _current(client, reference, labels, base)):
             return there
-        labels[BASE] = _base(client, base, cache, say)
+        labels[BASE] = _base(client, base, cache, say, rebuild)
         image = _run(client, {**context, **site.secret()}, labels, site.proxies, rebuild, say)
         for tag in (labels[VERSION], "latest"):
             image.tag(f"gpulab/{name}", tag)
@@ -115,8 +115,15 @@ def _current(
     return Built(reference, str(image.id), int(image.attrs["Size"]), fresh=False)
 
 
-def _base(client: docker.DockerClient, base: str | None, cache: Path, say: Say) -> str:
-    """Return the reference of a base image that the engine has."""
+def _base(client: docker.DockerClient, base: str | None, cache: Path, say: Say, rebuild: bool) -> str:
+    """Return the reference of a base image that the engine has.
+
+    One that was made before is used again: the engine's cache holds for it, and asking a registry takes long
+    where none can be reached.
+    """
+    made = root_reference()
+    if not base and not rebuild and _has(client, made):
+        return made
     for candidate in [base] if base else [PULLED_BASE]:
         if _has(client, candidate):
             return candidate
@@ -132,7 +139,7 @@ def _base(client: docker.DockerClient, base: str | None, cache: Path, say: Say) 
             say("no base image can be pulled here")
         else:
             return candidate
-    return ensure_root(client, cache, say)
+    return ensure_root(client, cache, say, rebuild)
 
 
 def _has(client: docker.DockerClient, reference: str) -> bool:

@@ -14,6 +14,7 @@ import docker
 
 from gpulab_hub.images.failures import BuildFailed, tail
 
+OS_RELEASE = Path("/etc/os-release")
 SUITES = {"debian": ("bookworm", "trixie"), "ubuntu": ("noble",)}
 """Releases with Python 3.11 to 3.13, by distribution; the first is the default where the host is another."""
 
@@ -66,20 +67,26 @@ def _one_line(text: str) -> list[tuple[str, str, list[str]]]:
     return [(uri, suite, components.split()) for uri, suite, components in found]
 
 
-def ensure_root(client: docker.DockerClient, cache: Path, say: Callable[[str], None]) -> str:
-    """Return the reference of a base image made from the distribution's packages, making it if need be.
+def root_reference() -> str:
+    """Return the reference of the base image that this machine would make."""
+    return f"gpulab/root:{choose_suite(OS_RELEASE.read_text())[1]}"
+
+
+def ensure_root(client: docker.DockerClient, cache: Path, say: Callable[[str], None], anew: bool = False) -> str:
+    """Put a base image made from the distribution's packages on the engine, and return its reference.
 
     Args:
         client: The engine.
         cache: Directory for the root's archive, so that another engine need not make it again.
         say: Takes a line of progress.
+        anew: Make it even if it was made before.
 
     Raises:
         BuildFailed: debootstrap is missing, not ours to run, or failed.
     """
-    distribution, suite = choose_suite(Path("/etc/os-release").read_text())
+    distribution, suite = choose_suite(OS_RELEASE.read_text())
     archive = cache / f"root-{suite}.tar"
-    if not archive.exists():
+    if anew or not archive.exists():
         say(f"making a base system from {distribution.capitalize()} {suite}'s packages (about a minute)")
         cache.mkdir(parents=True, exist_ok=True)
         _make(suite, archive)

@@ -103,11 +103,26 @@ def test_a_base_that_cannot_be_had_is_named(make):
 
 
 def test_where_no_base_can_be_pulled_one_is_made(make, monkeypatch):
-    monkeypatch.setattr(module, "ensure_root", lambda *_: "gpulab/root:bookworm")
     engine = FakeEngine(offline=True)
+    made = Image(engine, "root", {})
+
+    asked = []
+
+    def make_root(client, cache, say, anew):
+        asked.append(anew)
+        made.tag("gpulab/root", "bookworm")
+        return "gpulab/root:bookworm"
+
+    monkeypatch.setattr(module, "root_reference", lambda: "gpulab/root:bookworm")
+    monkeypatch.setattr(module, "ensure_root", make_root)
     _, said = make(engine)
     assert said[:2] == ["pulling debian:bookworm-slim", "no base image can be pulled here"]
     assert engine.builds[0]["labels"][module.BASE] == "gpulab/root:bookworm"
+    # Made once: a second build finds it, and with it the engine's cache.
+    engine.known = {"gpulab/root:bookworm": made}
+    assert make(engine)[1] == ["installing"]
+    assert make(engine, rebuild=True)[1][:1] == ["pulling debian:bookworm-slim"]
+    assert asked == [False, True]
 
 
 def test_a_failed_build_leaves_the_tags_and_tells_its_last_lines(make, recipes):

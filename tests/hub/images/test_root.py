@@ -80,10 +80,10 @@ class Engine:
 
 
 @pytest.fixture
-def bookworm(monkeypatch):
-    real = Path.read_text
-    said = lambda path, *a, **k: "ID=rocky" if str(path) == "/etc/os-release" else real(path, *a, **k)  # noqa: E731
-    monkeypatch.setattr(Path, "read_text", said)
+def bookworm(monkeypatch, tmp_path):
+    """Be on a host that is neither Debian nor Ubuntu."""
+    (tmp_path / "os-release").write_text("ID=rocky\n")
+    monkeypatch.setattr(root, "OS_RELEASE", tmp_path / "os-release")
 
 
 def test_one_that_was_made_before_is_used_again(tmp_path, bookworm):
