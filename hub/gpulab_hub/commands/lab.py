@@ -101,7 +101,9 @@ def _end(paths: LabPaths, record: LabRecord, running: list[ContainerState]) -> N
     from gpulab_hub import ledger
     from gpulab_hub.database import lab_database
 
-    book = ledger.Ledger(lab_database(paths))
+    database = lab_database(paths)
+    click.get_current_context().call_on_close(database.dispose)
+    book = ledger.Ledger(database)
 
     def close(lease_id: str) -> None:
         with book.turn() as turn:
@@ -121,9 +123,9 @@ def _own_servers(paths: LabPaths, record: LabRecord) -> list[ContainerState]:
 
     key = bytes.fromhex(paths.signing_key.read_text(encoding="ascii").strip())
     database = lab_database(paths)
+    click.get_current_context().call_on_close(database.dispose)
     with reading(database) as connection:
         recorded = frozenset(r.container_id for r in history.open_leases(connection) if r.container_id)
-    database.dispose()
     return servers.own(
         _docker(record), record.hub_id, lambda lease, sign: witness.verify(key, lease, sign), recorded
     )
@@ -135,6 +137,7 @@ def _open_leases(paths: LabPaths) -> tuple[int | None, str | None]:
 
     try:
         database = lab_database(paths)
+        click.get_current_context().call_on_close(database.dispose)
         with reading(database) as connection:
             return len(history.open_leases(connection)), None
     except LabError as error:

@@ -218,7 +218,9 @@ def _accounts(paths: LabPaths, site: Settings) -> Accounts:
 
 
 def _engine(paths: LabPaths, site: Settings) -> Engine:
-    return open_database(database_url(site, paths))
+    engine = open_database(database_url(site, paths))
+    click.get_current_context().call_on_close(engine.dispose)
+    return engine
 
 
 def _day(seconds: float) -> str:
