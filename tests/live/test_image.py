@@ -67,18 +67,18 @@ def start(docker_client, base_image):
 
 
 @pytest.fixture
-def as_in_a_lab(tmp_path):
+def as_in_a_lab(lab_dir):
     """Options as a lab gives them: a uid that the image does not know, named by bound files."""
-    (tmp_path / "passwd").write_text(PASSWD)
-    (tmp_path / "group").write_text(GROUP)
-    (tmp_path / "channel").mkdir()
+    (lab_dir / "passwd").write_text(PASSWD)
+    (lab_dir / "group").write_text(GROUP)
+    (lab_dir / "channel").mkdir()
     own = f"uid={UID},gid={UID}"
     return {
         "user": f"{UID}:{UID}",
         "volumes": {
-            str(tmp_path / "passwd"): {"bind": "/etc/passwd", "mode": "ro"},
-            str(tmp_path / "group"): {"bind": "/etc/group", "mode": "ro"},
-            str(tmp_path / "channel"): {"bind": "/run/gpulab", "mode": "ro"},
+            str(lab_dir / "passwd"): {"bind": "/etc/passwd", "mode": "ro"},
+            str(lab_dir / "group"): {"bind": "/etc/group", "mode": "ro"},
+            str(lab_dir / "channel"): {"bind": "/run/gpulab", "mode": "ro"},
         },
         "tmpfs": {"/run/lab": f"mode=0700,{own}", "/tmp": "exec,mode=1777", "/home/lab": f"mode=0700,{own}"},
     }
@@ -141,13 +141,13 @@ ODD = 'it\'s "two"\nlines $HOME'
 
 
 @pytest.fixture
-def with_ssh(start, as_in_a_lab, tmp_path):
+def with_ssh(start, as_in_a_lab, lab_dir):
     """A running container with a key that its sshd accepts, at /tmp/key."""
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True)
-    (tmp_path / "channel/authorized_keys").write_text((tmp_path / "key.pub").read_text())
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", lab_dir / "key"], check=True)
+    (lab_dir / "channel/authorized_keys").write_text((lab_dir / "key.pub").read_text())
     running = start(environment={"ODD": ODD}, **as_in_a_lab)
     running.token()
-    key = (tmp_path / "key").read_text()
+    key = (lab_dir / "key").read_text()
     assert running.sh("umask 077; printf '%s' \"$KEY\" >/tmp/key", environment={"KEY": key})[0] == 0
     return running
 
@@ -182,9 +182,9 @@ def test_files_go_over_sftp(with_ssh):
     assert with_ssh.sh(f"{put} && cmp /etc/os-release /home/lab/got")[0] == 0
 
 
-def test_a_key_that_the_lab_takes_away_is_refused_at_the_next_login(with_ssh, tmp_path):
+def test_a_key_that_the_lab_takes_away_is_refused_at_the_next_login(with_ssh, lab_dir):
     assert with_ssh.sh(f"{SSH} true")[0] == 0
-    (tmp_path / "channel/authorized_keys").write_text("")
+    (lab_dir / "channel/authorized_keys").write_text("")
     assert with_ssh.sh(f"{SSH} true")[0] == 255
 
 
