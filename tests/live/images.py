@@ -77,4 +77,5 @@ def ensure_base(client: docker.DockerClient) -> str:
     if not client.images.list(BASE):
         with packed.open("rb") as archive:
             client.images.load(archive)
+    client.images.get(BASE)
     return BASE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import subprocess
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import docker
@@ -51,7 +52,8 @@ def test_the_logs_of_containers_are_found(
     engine: Engine, docker_client: docker.DockerClient, tiny_image: str
 ) -> None:
     with running(docker_client, tiny_image, "echo why it failed; exec sleep 1000") as container:
-        assert next(container.logs(stream=True)) == b"why it failed\n"
+        with closing(container.logs(stream=True)) as lines:
+            assert next(lines) == b"why it failed\n"
         logs = container_logs(engine)
     assert [text for title, text in logs if str(container.name) in title] == ["why it failed"]
 

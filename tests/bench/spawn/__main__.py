@@ -17,14 +17,15 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tests.bench.spawn import report
-from tests.bench.spawn.hub import Hub
+from tests.bench.spawn.hub import Hub, Spawn
 from tests.bench.spawn.peers import LabPeer, Peer, StockPeer
 from tests.live import engines, images, proxy
 
@@ -44,8 +45,8 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
     return found
 
 
-def _measure(peer: Peer, hub: Hub, at_once: int) -> list[float]:
-    """Start so many servers together, stop them, and return each one's seconds."""
+def _measure(peer: Peer, hub: Hub, at_once: int) -> list[Spawn]:
+    """Start so many servers together, stop them, and return each one's times."""
     names = [f"user-{number}" for number in range(at_once)]
     with ThreadPoolExecutor(at_once) as pool:
         try:
@@ -56,21 +57,30 @@ def _measure(peer: Peer, hub: Hub, at_once: int) -> list[float]:
 
 def compare(
     peers: Sequence[tuple[Peer, Hub]], pairs: int, counts: Sequence[int], say: Callable[[str], None]
-) -> dict[str, dict[int, list[float]]]:
-    """Measure every peer in turn and return the seconds of each server by peer and count."""
+) -> dict[str, dict[int, list[Spawn]]]:
+    """Measure every peer in turn and return the times of each server by peer and count."""
     for peer, hub in peers:
         for number in range(max(counts)):
             hub.add_user(f"user-{number}")
         _measure(peer, hub, 1)
-    samples: dict[str, dict[int, list[float]]] = {peer.name: {n: [] for n in counts} for peer, _ in peers}
+    samples: dict[str, dict[int, list[Spawn]]] = {peer.name: {n: [] for n in counts} for peer, _ in peers}
     for pair in range(pairs):
         for at_once in counts:
             for peer, hub in peers if pair % 2 == 0 else reversed(peers):
-                seconds = _measure(peer, hub, at_once)
-                samples[peer.name][at_once] += seconds
-                said = " ".join(f"{each:.2f}" for each in seconds)
-                say(f"pair {pair + 1} of {pairs}, {at_once} at once, {peer.name}: {said} s")
+                spawns = _measure(peer, hub, at_once)
+                samples[peer.name][at_once] += spawns
+                said = ", ".join(f"{each.ready:.2f} (served {each.served:.2f})" for each in spawns)
+                say(f"pair {pair + 1} of {pairs}, {at_once} at once, {peer.name}, seconds: {said}")
     return samples
+
+
+def _each(
+    samples: Mapping[str, Mapping[int, Sequence[Spawn]]], take: Callable[[Spawn], Any]
+) -> dict[str, dict[int, list[Any]]]:
+    return {
+        peer: {count: [take(spawn) for spawn in spawns] for count, spawns in by_count.items()}
+        for peer, by_count in samples.items()
+    }
 
 
 def main(words: Sequence[str]) -> int:
@@ -96,11 +106,11 @@ def main(words: Sequence[str]) -> int:
             peers.append((peer, hub))
         samples = compare(peers, arguments.pairs, arguments.at_once, lambda line: print(line, flush=True))
         engine_version = client.version()["Version"]
-    figures = report.summary(samples)
+    figures = report.summary(_each(samples, lambda spawn: spawn.ready))
     print(report.table(figures))
     if arguments.json:
         machine: dict[str, Any] = {"cores": os.cpu_count(), "engine": engine_version}
-        everything = {"machine": machine, "summary": figures, "samples": samples}
+        everything = {"machine": machine, "summary": figures, "samples": _each(samples, asdict)}
         arguments.json.write_text(json.dumps(everything, indent=1))
     return 0
 
