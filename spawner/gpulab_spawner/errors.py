@@ -91,7 +91,8 @@ class ConfigError(LabError):
 
     def __init__(self, key: str, problem: str, *, next_step: str = "", source: str = "") -> None:
         where = f"{source}: {key}" if source else key
-        super().__init__(f"{where}: {problem}", next_step=next_step, details={"key": key})
+        end = "" if problem.endswith((".", "?", "!")) else "."
+        super().__init__(f"{where}: {problem}{end}", next_step=next_step, details={"key": key})
         self.key = key
 
 

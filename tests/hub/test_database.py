@@ -68,7 +68,7 @@ def test_a_database_is_made_for_its_owner_alone_and_only_when_asked(tmp_path):
         ("sqlite://", "names no file"),
         ("sqlite:///file:lab?uri=true", "names no file"),
         ("sqlite:///lab.sqlite", "lab.sqlite is not an absolute path"),
-        ("sqlite:////nowhere/lab.sqlite", "the directory /nowhere is not there Make it"),
+        ("sqlite:////nowhere/lab.sqlite", "the directory /nowhere is not there. Make it"),
         ("sqlite:////tmp", "/tmp is a directory"),
         ("sqlite+aiosqlite:////tmp/x", "cannot be kept in sqlite+aiosqlite"),
         ("postgresql+psycopg2://a/b", "its driver is not installed: psycopg2"),
@@ -131,7 +131,7 @@ def test_this_machines_mounts_can_be_read(tmp_path):
 def test_what_is_no_database_is_refused_and_left_as_it_is(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("not a database, but somebody's notes")
-    assert "file is not a database Name another file" in refused(f"sqlite:///{path}")
+    assert "file is not a database. Name another file" in refused(f"sqlite:///{path}")
     assert path.read_text().startswith("not a database")
 
 

@@ -19,7 +19,7 @@ def test_sizes_are_read_with_their_unit():
         ("a: b: c", "line 1, column 5"),
         ("- a", "it holds a list"),
         ("listn: {}", "listn: there is no such setting"),
-        ("listen: {prot: 1}", "listen.prot: there is no such setting Known here: address, port, public_url"),
+        ("listen: {prot: 1}", "listen.prot: there is no such setting. Known here: address, port, public_url"),
         ("listen: {port: -1}", "listen.port: -1 is not accepted"),
         ("listen: {port: '80'}", "listen.port: '80' is not accepted"),
         ("servers: {memory: lots}", "'lots' is not a size"),

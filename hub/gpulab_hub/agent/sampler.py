@@ -9,10 +9,10 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from gpulab_hub import locks
 from gpulab_hub.agent import snapshot
 from gpulab_hub.agent.changes import changes
 from gpulab_hub.agent.child import Stopped, Worker, WorkerFailed, command
-from gpulab_hub.agent.lock import only_one
 from gpulab_hub.paths import LabPaths
 from gpulab_spawner.placement.inventory import Inventory, SnapshotUnreadable, load
 
@@ -87,9 +87,11 @@ def run(paths: LabPaths) -> None:
     """Run the agent of a lab until SIGTERM or SIGINT.
 
     Raises:
-        AlreadyRuns: This lab has an agent on this node already.
+        AlreadyRunning: This lab has an agent on this node already.
     """
-    with only_one(paths.run, "agent"), _stop_descriptor() as stop:
+    paths.run.mkdir(parents=True, exist_ok=True)
+    locks.hold(paths.run / "agent.lock", "agent")
+    with _stop_descriptor() as stop:
         worker = Worker(command(paths.snapshot, paths.simulate), stop)
         agent = Agent(paths, worker)
         log.info("writing %s every %g s", paths.snapshot, INTERVAL)

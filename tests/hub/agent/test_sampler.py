@@ -143,7 +143,7 @@ def test_a_second_agent_of_a_lab_refuses_to_start(paths, start):
     lines_until(first, "writing")
     second = start()
     assert second.wait(timeout=30) == 1
-    assert f"runs already as process {first.pid}" in second.stderr.read()
+    assert f"runs already (process {first.pid})" in second.stderr.read()
 
 
 def test_signals_reach_the_loop_as_a_descriptor():

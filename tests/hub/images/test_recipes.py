@@ -43,7 +43,7 @@ def test_a_context_holds_what_the_build_needs_and_no_more():
 def test_an_unknown_recipe_is_refused_with_the_known_ones(tmp_path):
     (tmp_path / "base").mkdir()
     (tmp_path / "base/Dockerfile").touch()
-    with pytest.raises(ConfigError, match=r"there is no recipe 'bsae' Known: base\."):
+    with pytest.raises(ConfigError, match=r"there is no recipe 'bsae'\. Known: base\."):
         read_recipe("bsae", tmp_path)
 
 

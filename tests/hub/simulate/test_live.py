@@ -213,10 +213,10 @@ out([N.nvmlDeviceGetUtilizationRates(whole).gpu, query.metrics[0].value, attempt
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda live: live.set_lost(2), "gpu: there is no GPU 2 This machine has 2, counted from 0"),
+        (lambda live: live.set_lost(2), "gpu: there is no GPU 2. This machine has 2, counted from 0"),
         (lambda live: live.set_lost(-1), "there is no GPU -1"),
         (lambda live: live.set_memory(0, 90 << 30), "do not fit"),
-        (lambda live: live.set_memory(1, 0, start=7), "no slice of GPU 1 begins at 7 There are: 0, 1"),
+        (lambda live: live.set_memory(1, 0, start=7), "no slice of GPU 1 begins at 7. There are: 0, 1"),
         (lambda live: live.set_load(0, 101), "101 is no percentage"),
         (lambda live: live.end_process(1), "process: 1 is on no GPU"),
         (lambda live: [live.start_process(0, 1, 0) for _ in range(65)], "no more fit"),

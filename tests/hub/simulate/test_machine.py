@@ -54,10 +54,10 @@ def test_mig_may_be_on_without_slices():
         ("- a", "the file: it holds a list, not a machine"),
         ("", "the file: it holds a NoneType"),
         ("{}", "gpus: it is missing"),
-        ("gpus: [{model: h100-80}]\ngpu: 1", "gpu: there is no such key Known here: description, driver"),
-        ("gpus: [{model: h100-80, migg: []}]", "gpus.0.migg: there is no such key Known here: model, count"),
+        ("gpus: [{model: h100-80}]\ngpu: 1", "gpu: there is no such key. Known here: description, driver"),
+        ("gpus: [{model: h100-80, migg: []}]", "gpus.0.migg: there is no such key. Known here: model, count"),
         ("gpus: [{modle: h100-80}]", "gpus.0.modle: there is no such key"),
-        ("gpus: [{model: h100-90}]", "gpus.0.model: there is no model 'h100-90' Known: a100-40"),
+        ("gpus: [{model: h100-90}]", "gpus.0.model: there is no model 'h100-90'. Known: a100-40"),
         ("gpus: [{count: 2}]", "gpus.0.model: it is missing"),
         ("gpus: [{model: h100-80, count: 0}]", "gpus.0.count: 0 is not accepted"),
         ("gpus: [{model: h100-80, count: -1}]", "gpus.0.count: -1 is not accepted"),
@@ -95,7 +95,7 @@ def test_what_cannot_exist_is_refused_by_file_key_and_value(text, words):
 
 
 def test_an_unknown_machine_is_refused_with_those_there_are():
-    with pytest.raises(ConfigError, match=r"no simulated machine '3xh100' Shipped: 2xh100, 8xa100"):
+    with pytest.raises(ConfigError, match=r"no simulated machine '3xh100'\. Shipped: 2xh100, 8xa100"):
         shipped.read("3xh100")
 
 
