@@ -72,7 +72,9 @@ def root_reference() -> str:
     return f"gpulab/root:{choose_suite(OS_RELEASE.read_text())[1]}"
 
 
-def ensure_root(client: docker.DockerClient, cache: Path, say: Callable[[str], None], anew: bool = False) -> str:
+def ensure_root(
+    client: docker.DockerClient, cache: Path, say: Callable[[str], None], anew: bool = False
+) -> str:
     """Put a base image made from the distribution's packages on the engine, and return its reference.
 
     Args:

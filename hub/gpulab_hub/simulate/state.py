@@ -15,7 +15,7 @@ from typing import Any
 
 from gpulab_spawner.errors import ConfigError
 
-MAGIC = 0x4C4E5601
+MAGIC = 0x4C4E5602
 MAX_GPUS = 16
 MAX_MIGS = 14
 MAX_PROCESSES = 64
@@ -88,11 +88,15 @@ class Event(ctypes.Structure):
 
 
 class State(ctypes.Structure):
-    """A whole machine. `init_error` is what nvmlInit answers; `hang` blocks every call while it is set."""
+    """A whole machine.
+
+    `init_error` is what every call answers while it is set, `hang` blocks every call while it is set, and
+    `switched` tells that all NVLinks end at switches.
+    """
 
     _fields_ = (
         *_numbers("magic size gpus init_error hang unprivileged cuda"),
-        *_numbers("major_gpu major_uvm major_caps"),
+        *_numbers("major_gpu major_uvm major_caps switched"),
         ("nodes_inode", _U64),
         ("nodes", ctypes.c_char * 512),
         ("machine", ctypes.c_char * 96),
