@@ -135,6 +135,9 @@ def opened(path: Path) -> Iterator[State]:
     try:
         with path.open("r+b") as file:
             memory = mmap.mmap(file.fileno(), 0)
+    except PermissionError as error:
+        problem = f"it cannot be opened: {error.strerror}"
+        raise ConfigError(str(path), problem, next_step="Run it as root, who owns it.") from error
     except (OSError, ValueError) as error:
         raise ConfigError(str(path), f"it cannot be opened: {error}", next_step=_AGAIN) from error
     if len(memory) != SIZE or int.from_bytes(memory[:4], "little") != MAGIC:
