@@ -61,7 +61,7 @@ class Survey:
     @classmethod
     def of(cls, inventory: Inventory) -> Survey:
         """Arrange a snapshot."""
-        stock = Stock.of(inventory.devices())
+        stock = Stock.of(inventory.devices(), inventory.links)
         by_gpu: dict[str, tuple[str, ...]] = {}
         for device in stock.devices:
             by_gpu[device.gpu_uuid] = (*by_gpu.get(device.gpu_uuid, ()), device.key)

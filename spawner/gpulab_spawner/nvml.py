@@ -19,9 +19,11 @@ from typing import Any
 
 from gpulab_spawner import nvml_calls, procfs
 from gpulab_spawner.nvml_calls import Answer, Calls, Fields, text_of
+from gpulab_spawner.nvml_links import Endpoint, read_links
 from gpulab_spawner.nvml_mig import MigReader
 from gpulab_spawner.placement.devices import Gpu, GpuProcess, MigDevice
 from gpulab_spawner.placement.inventory import Inventory
+from gpulab_spawner.placement.nearness import Links
 
 REINIT_SECONDS = 30.0
 """How long a lost GPU waits for NVML to be started anew, which is what finds a repaired one."""
@@ -66,6 +68,7 @@ class NvmlReader:
         self._alive = alive or _alive
         self._started_at: float | None = None
         self._sick = False
+        self._links: tuple[tuple[str, ...], Links] = ((), ())
 
     def read(self, taken_at: float) -> Inventory:
         """Return what NVML says now; whatever it says, this returns.
@@ -82,7 +85,10 @@ class NvmlReader:
         count = self._calls.ask("nvmlDeviceGetCount")
         if not count.ok or not count.value:
             self.close()
-            return replace(inventory, problem=f"NVML lists no GPU: {count.reason or 'there is none'}.")
+            # A driver that went away while we had it open is told better by a new start.
+            problem = self._start(taken_at) or f"NVML lists no GPU: {count.reason or 'there is none'}."
+            self.close()
+            return replace(inventory, problem=problem)
         readings = [self._gpu(self._calls, index) for index in range(count.value)]
         gpus = _recall([gpu for gpu, _ in readings], self._last)
         inventory = replace(
@@ -91,6 +97,7 @@ class NvmlReader:
             cuda_version=_cuda(self._calls.ask("nvmlSystemGetCudaDriverVersion_v2")),
             gpus=gpus,
             migs=_in_place((*(m for _, migs in readings for m in migs), *_kept_migs(gpus, self._last))),
+            links=self._nearness(self._calls, gpus),
         )
         self._sick = any(gpu.problem for gpu in gpus)
         self._last = inventory
@@ -145,6 +152,20 @@ class NvmlReader:
         processes = self._processes(calls, handle.value, gpu, migs)
         problem = _problem(fields.codes, remapped) or (None if uuid else "its UUID could not be read")
         return replace(gpu, processes=processes, problem=problem), migs
+
+    def _nearness(self, calls: Calls, gpus: Iterable[Gpu]) -> Links:
+        """Return how near whole GPUs are to each other; asked anew only when others take part than before."""
+        whole = {g.index: g for g in gpus if g.problem is None and not g.mig_enabled}
+        taking_part = tuple(gpu.uuid for gpu in whole.values())
+        if taking_part != self._links[0]:
+            handles = {index: calls.ask("nvmlDeviceGetHandleByIndex", index) for index in whole}
+            ends = [
+                Endpoint(gpu.uuid, gpu.pci_bus_id, handles[index].value)
+                for index, gpu in whole.items()
+                if handles[index].ok
+            ]
+            self._links = (taking_part, read_links(calls, ends))
+        return self._links[1]
 
     def _processes(
         self, calls: Calls, handle: Any, gpu: Gpu, migs: Iterable[MigDevice]

@@ -7,6 +7,7 @@ from itertools import groupby
 import click
 
 from gpulab_hub.commands import emit, json_option, lab_command
+from gpulab_hub.commands.simulate_set import set_
 from gpulab_hub.paths import LabPaths
 from gpulab_hub.simulate import shipped, stage
 from gpulab_hub.simulate.machine import Machine, SimulatedGpu
@@ -15,6 +16,9 @@ from gpulab_hub.simulate.machine import Machine, SimulatedGpu
 @click.group()
 def simulate() -> None:
     """Simulated machines: GPUs for demos and tests that do not exist."""
+
+
+simulate.add_command(set_)
 
 
 @simulate.command("list")

@@ -5,16 +5,13 @@ They are imported when they are needed, so that a taken port is told without loa
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 from docker import DockerClient
 
-from gpulab_hub.deploy.layout import write_new
 from gpulab_hub.deploy.machine import CommandFailed, Machine
 from gpulab_hub.deploy.users import HUB
 from gpulab_hub.doctor.docker_facts import read_specs
@@ -23,7 +20,7 @@ from gpulab_hub.doctor.injection import CDI_SINCE
 from gpulab_hub.doctor.versions import at_least
 from gpulab_hub.paths import LabPaths
 from gpulab_hub.settings import Settings
-from gpulab_spawner.errors import ConfigError, LabError
+from gpulab_spawner.errors import LabError
 from gpulab_spawner.profiles import Defaults, read_profiles
 
 FIRST_ADMIN = "admin"
@@ -98,41 +95,39 @@ def prepare_simulation(machine: Machine, paths: LabPaths, wanted: str) -> str:
         return f"SIMULATED: {found.name} is ready"
     if machine.which("gcc") is None and machine.which("apt-get") is not None:
         install(machine, "gcc", "libc6-dev")
-    return f"SIMULATED: {stage.prepare(wanted, paths.simulate).name} is ready"
+    # The lab's id makes the UUIDs its own: another lab's devices may be offered to the same engine.
+    lab = paths.hub_id.read_text(encoding="ascii").strip()
+    return f"SIMULATED: {stage.prepare(wanted, paths.simulate, lab=lab).name} is ready"
 
 
 def offer_cdi(paths: LabPaths, hub_id: str, engine: EngineFacts, root: Path = Path("/")) -> str | None:
     """Write the CDI specification of the simulated machine where the engine looks; return its path.
 
     Nothing is written for an engine that knows no CDI, or where another file defines these devices: two files
-    with one name in them spoil it for both.
+    with one name in them spoil it for both. One of an earlier run is removed then.
 
     Args:
         paths: The lab's paths.
         hub_id: The lab's id.
         engine: What the engine says of itself.
         root: What the engine's directories are below.
+
+    Raises:
+        CannotOffer: The file cannot be written.
     """
-    from gpulab_hub.simulate import injection, stage
+    from gpulab_hub.simulate import injection, offering, stage
 
     machine = stage.find(paths.simulate)
-    if machine is None or not engine.cdi.directories or not at_least(engine.version or "", CDI_SINCE):
+    if machine is None:
         return None
-    try:
-        spec = injection.cdi_spec(machine)
-    except ConfigError:
-        # It has no device, and CDI knows no empty specification.
-        return None
-    directory = root / engine.cdi.directories[0].lstrip("/")
-    ours = directory / f"gpulab-{hub_id}.json"
-    others = read_specs([root / d.lstrip("/") for d in engine.cdi.directories], root, skip=ours)
-    names = {f"nvidia.com/gpu={device['name']}" for device in cast("list[dict[str, str]]", spec["devices"])}
-    if names & others.names:
-        ours.unlink(missing_ok=True)
-        return None
-    directory.mkdir(parents=True, exist_ok=True)
-    write_new(ours, json.dumps(spec, indent=1) + "\n", 0o644)
-    return str(ours)
+    if machine.has_nodes and engine.cdi.directories and at_least(engine.version or "", CDI_SINCE):
+        directories = [root / d.lstrip("/") for d in engine.cdi.directories]
+        ours = directories[0] / f"gpulab-{hub_id}.json"
+        others = read_specs(directories, root, skip=ours)
+        if not {f"{injection.CDI_KIND}={name}" for name in injection.cdi_names(machine)} & others.names:
+            return str(ours) if offering.offer(machine, ours) else None
+    offering.withdraw(machine)
+    return None
 
 
 def build_image(

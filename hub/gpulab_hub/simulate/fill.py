@@ -14,16 +14,23 @@ DRIVER_NOT_LOADED = 9
 MIB = 2**20
 _SEED = uuid.UUID("6b1f0e5c-70b5-5d0b-8d0e-6d0f1f2c9a11")
 _BUSES = (0x1B, 0x43, 0x52, 0x61, 0x9D, 0xC3, 0xD1, 0xDF, 0x2A, 0x34, 0x6E, 0x7A, 0xA4, 0xB2, 0xE5, 0xF1)
-_SAME_NODE = 30
-"""NVML's level for two GPUs whose paths meet at a host bridge."""
+_SAME_SOCKET, _OTHER_SOCKET = 30, 50
+"""NVML's levels for two GPUs whose paths meet at a host bridge, and between processor sockets."""
 _GPU_CAPABILITIES = 135
 _INSTANCE_CAPABILITIES = 9
 _FIRST_CAPABILITY = 3
 _IDLE_SLICE = 12 * MIB
 
 
-def fill(state: State, machine: Machine) -> None:
-    """Write a machine into an empty state; device nodes and their majors are the caller's."""
+def fill(state: State, machine: Machine, lab: str) -> None:
+    """Write a machine into an empty state; device nodes and their majors are the caller's.
+
+    Args:
+        state: The state.
+        machine: What to write.
+        lab: What tells this lab from others: its GPUs have UUIDs of their own, so that two labs can offer
+            theirs to one container engine.
+    """
     state.magic, state.size, state.gpus = MAGIC, SIZE, len(machine.gpus)
     state.machine = machine.name.encode()[:90]
     state.init_error = DRIVER_NOT_LOADED if machine.driver is None else 0
@@ -32,11 +39,21 @@ def fill(state: State, machine: Machine) -> None:
     state.cuda = int(major) * 1000 + int(minor) * 10
     state.nvml = f"{major}.{machine.driver or ''}".encode()
     for at, gpu in enumerate(machine.gpus):
-        _fill_gpu(state.gpu[at], at, gpu, machine.name)
+        _fill_gpu(state.gpu[at], at, gpu, f"{lab}/{machine.name}")
         for other in range(len(machine.gpus)):
             if other != at:
-                state.topology[at][other] = _SAME_NODE
-                state.links[at][other] = gpu.model.nvlinks
+                near = machine.socket(at) == machine.socket(other)
+                state.topology[at][other] = _SAME_SOCKET if near else _OTHER_SOCKET
+                state.links[at][other] = _links(machine, at, other)
+        if machine.links is not None:
+            state.gpu[at].nvlinks = sum(state.links[at])
+    state.switched = int(machine.links is None)
+
+
+def _links(machine: Machine, at: int, other: int) -> int:
+    if machine.links is None:
+        return min(machine.gpus[at].model.nvlinks, machine.gpus[other].model.nvlinks)
+    return machine.links.get((min(at, other), max(at, other)), 0)
 
 
 def fill_layout(gpu: Gpu, model: Model, placements: Sequence[Placement] | None) -> None:
@@ -59,9 +76,9 @@ def fill_layout(gpu: Gpu, model: Model, placements: Sequence[Placement] | None) 
         _fill_mig(gpu.mig[at], gpu, model, placement, gi)
 
 
-def _fill_gpu(gpu: Gpu, at: int, described: SimulatedGpu, machine: str) -> None:
+def _fill_gpu(gpu: Gpu, at: int, described: SimulatedGpu, place: str) -> None:
     model = described.model
-    gpu.uuid = f"GPU-{uuid.uuid5(_SEED, f'{machine}/{at}')}".encode()
+    gpu.uuid = f"GPU-{uuid.uuid5(_SEED, f'{place}/{at}')}".encode()
     gpu.name = model.name.encode()
     gpu.serial = f"16{at:011d}".encode()
     gpu.minor, gpu.bus = described.minor, _BUSES[at]

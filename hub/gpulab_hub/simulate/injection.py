@@ -70,6 +70,16 @@ def cdi_spec(machine: SimulatedMachine) -> dict[str, object]:
     return {"cdiVersion": "0.5.0", "kind": CDI_KIND, "devices": devices, "containerEdits": edits}
 
 
+def cdi_names(machine: SimulatedMachine) -> tuple[str, ...]:
+    """Return the UUIDs of every device that can be granted now."""
+    with opened(machine.state) as state:
+        return tuple(
+            found.uuid.decode()
+            for gpu in state.gpu[: state.gpus]
+            for found in ((m for m in gpu.mig if m.used) if gpu.mig_current else (gpu,))
+        )
+
+
 def _cdi_devices(folder: Path, state: State, gpu: Gpu) -> list[tuple[str, list[dict[str, object]]]]:
     own = _cdi_node(folder, f"nvidia{gpu.minor}", state.major_gpu, gpu.minor)
     if not gpu.mig_current:

@@ -10,6 +10,7 @@ from enum import IntEnum
 
 from gpulab_hub.simulate.fill import fill_layout
 from gpulab_hub.simulate.machine import place_slices
+from gpulab_hub.simulate.offering import renew
 from gpulab_hub.simulate.stage import SimulatedMachine, refresh
 from gpulab_hub.simulate.state import MAX_EVENTS, Gpu, Mig, State, opened
 from gpulab_spawner.errors import ConfigError
@@ -113,7 +114,8 @@ class Live:
     def set_layout(self, gpu: int, slices: Sequence[str] | None) -> None:
         """Cut a GPU anew, as `nvidia-smi mig` would; None turns MIG off. MIG devices get new UUIDs.
 
-        Device nodes, the driver's part of /proc and the UUIDs change; a CDI specification must be made anew.
+        Device nodes, the driver's part of /proc and the UUIDs change, and so does a CDI specification that is
+        offered to an engine.
         """
         described = self._machine.describe()
         with opened(self._machine.state) as state:
@@ -125,6 +127,7 @@ class Live:
                 raise ConfigError("layout", str(error)) from error
             fill_layout(device, model, placements)
         refresh(self._machine)
+        renew(self._machine)
 
 
 def _gpu(state: State, index: int) -> Gpu:

@@ -8,6 +8,8 @@
       - model: h100-80
         minor: 5                     # N of /dev/nvidiaN, where it is not the index
         mig: [3g.40gb@4, 2g.20gb@0, 1g.10gb]   # without @START: the first place that is free
+    nvlink: switch                   # all to all; or: pairs, none, or a list of [GPU, GPU, LINKS]
+    sockets: 1                       # the GPUs are spread over so many processor sockets, in order
 
 What cannot exist is refused by file, key and value: an unknown model or key, a MIG layout that the card does
 not allow, a driver older than the card. A machine without GPUs has no driver either.
@@ -18,7 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import Field, ValidationError
@@ -64,6 +66,8 @@ class Machine:
         driver: Version of its driver, None where there is none.
         cuda: Newest CUDA that the driver runs, `13.0`.
         gpus: Its cards in NVML order.
+        links: NVLinks between two cards, by their indices, the smaller first; None where a switch joins all.
+        sockets: Processor sockets that the cards are spread over, in order.
     """
 
     name: str
@@ -71,6 +75,12 @@ class Machine:
     driver: str | None
     cuda: str
     gpus: tuple[SimulatedGpu, ...]
+    links: Mapping[tuple[int, int], int] | None = None
+    sockets: int = 1
+
+    def socket(self, gpu: int) -> int:
+        """Return at which socket a card is."""
+        return gpu * self.sockets // max(1, len(self.gpus))
 
 
 class _GpuEntry(Closed):
@@ -85,6 +95,8 @@ class _MachineEntry(Closed):
     driver: str = Field(default="580.95.05", pattern=rf"^({_VERSION}|{ABSENT})$")
     cuda: str = Field(default="13.0", pattern=r"^\d{1,2}\.\d$")
     gpus: tuple[_GpuEntry, ...]
+    nvlink: Literal["switch", "pairs", "none"] | tuple[tuple[int, int, int], ...] = "switch"
+    sockets: int = Field(default=1, ge=1, le=4)
 
 
 def parse(text: str, name: str, models: Mapping[str, Model], source: str) -> Machine:
@@ -118,7 +130,39 @@ def parse(text: str, name: str, models: Mapping[str, Model], source: str) -> Mac
             "driver", "it is absent, but there are GPUs", source=source, next_step="Name a version or no GPU."
         )
     driver = entry.driver if gpus else None
-    return Machine(name, entry.description, driver, entry.cuda, tuple(gpus))
+    links = _links(entry.nvlink, gpus, source)
+    return Machine(name, entry.description, driver, entry.cuda, tuple(gpus), links, entry.sockets)
+
+
+def _links(
+    nvlink: str | tuple[tuple[int, int, int], ...], gpus: Sequence[SimulatedGpu], source: str
+) -> Mapping[tuple[int, int], int] | None:
+    if nvlink == "switch":
+        return None
+    if isinstance(nvlink, str):
+        joined = range(0, len(gpus) - 1, 2) if nvlink == "pairs" else ()
+        return {(at, at + 1): gpus[at].model.nvlinks for at in joined}
+    links: dict[tuple[int, int], int] = {}
+    for number, (a, b, count) in enumerate(nvlink):
+        pair = (min(a, b), max(a, b))
+        if a == b or pair[0] < 0 or pair[1] >= len(gpus) or pair in links:
+            raise ConfigError(
+                f"nvlink.{number}",
+                f"{a} and {b} are no pair that is still free",
+                source=source,
+                next_step=f"Name two GPUs of 0 to {len(gpus) - 1}, each pair once.",
+            )
+        links[pair] = count
+        for at in pair:
+            used = sum(n for ends, n in links.items() if at in ends)
+            if count < 1 or used > gpus[at].model.nvlinks:
+                raise ConfigError(
+                    f"nvlink.{number}",
+                    f"GPU {at} would have {used} links",
+                    source=source,
+                    next_step=f"{gpus[at].model.name} has {gpus[at].model.nvlinks}.",
+                )
+    return links
 
 
 def place_slices(model: Model, wanted: Sequence[str]) -> tuple[Placement, ...]:
@@ -239,6 +283,9 @@ def _explain(error: ValidationError, source: str) -> ConfigError:
         model: type[Closed] = _MachineEntry if len(loc) == 1 else _GpuEntry
         known = ", ".join(model.model_fields)
         return ConfigError(key, "there is no such key", source=source, next_step=f"Known here: {known}.")
+    if loc[0] == "nvlink":
+        accepted = "Write switch, pairs, none, or a list of [GPU, GPU, LINKS]."
+        return ConfigError("nvlink", "it is not accepted", source=source, next_step=accepted)
     if first["type"] == "missing":
         return ConfigError(key, "it is missing", source=source)
     return ConfigError(key, f"{first['input']!r} is not accepted: {first['msg']}", source=source)

@@ -132,8 +132,12 @@ def make_proc(directory: Path, state: State) -> None:
     (fresh / "nvidia-caps/mig-minors").write_text(listed)
     version = f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {state.driver.decode()}  Simulated\n"
     (fresh / "nvidia/version").write_text(version)
-    shutil.rmtree(directory, ignore_errors=True)
+    old = directory.with_name(directory.name + ".old")
+    shutil.rmtree(old, ignore_errors=True)
+    if directory.exists():  # Readers find it missing for no longer than two renames take.
+        directory.rename(old)
     fresh.rename(directory)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _capability(path: Path, minor: int, mode: int = 0o444) -> None:

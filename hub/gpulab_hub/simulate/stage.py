@@ -89,7 +89,7 @@ class SimulatedMachine:
 
 
 def prepare(
-    machine: str, directory: Path, *, with_nodes: bool = True, cache: Path | None = None
+    machine: str, directory: Path, *, with_nodes: bool = True, cache: Path | None = None, lab: str = ""
 ) -> SimulatedMachine:
     """Make a directory hold a simulated machine.
 
@@ -98,6 +98,7 @@ def prepare(
         directory: Where to put it; absolute.
         with_nodes: Whether to make device nodes, which needs root. Without them no container can get a GPU.
         cache: Where the compiled library is kept; None keeps it in the directory.
+        lab: What tells this lab from others, for the UUIDs of its GPUs; "" for the directory.
 
     Raises:
         ConfigError: The machine does not exist or is wrong.
@@ -112,7 +113,7 @@ def prepare(
         _point(directory / "lib/current", built.parent)
         result = SimulatedMachine(name, directory, with_nodes)
         if not _is_same(result, text):
-            _write_state(result, described)
+            _write_state(result, described, lab or str(directory))
             (directory / "machine.yaml").write_text(text, encoding="utf-8")
             (directory / "name").write_text(name, encoding="utf-8")
         refresh(result)
@@ -148,10 +149,10 @@ def environment(paths: LabPaths) -> dict[str, str]:
     return machine.environment() if machine else {}
 
 
-def _write_state(machine: SimulatedMachine, described: Machine) -> None:
+def _write_state(machine: SimulatedMachine, described: Machine, lab: str) -> None:
     fresh = machine.state.with_name("state.new")
     state = State()
-    fill(state, described)
+    fill(state, described, lab)
     if machine.has_nodes:
         majors = nodes.free_majors(Path("/proc/devices").read_text())
         state.major_gpu, state.major_uvm, state.major_caps = majors

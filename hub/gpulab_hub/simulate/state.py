@@ -15,7 +15,7 @@ from typing import Any
 
 from gpulab_spawner.errors import ConfigError
 
-MAGIC = 0x4C4E5601
+MAGIC = 0x4C4E5602
 MAX_GPUS = 16
 MAX_MIGS = 14
 MAX_PROCESSES = 64
@@ -88,11 +88,15 @@ class Event(ctypes.Structure):
 
 
 class State(ctypes.Structure):
-    """A whole machine. `init_error` is what nvmlInit answers; `hang` blocks every call while it is set."""
+    """A whole machine.
+
+    `init_error` is what every call answers while it is set, `hang` blocks every call while it is set, and
+    `switched` tells that all NVLinks end at switches.
+    """
 
     _fields_ = (
         *_numbers("magic size gpus init_error hang unprivileged cuda"),
-        *_numbers("major_gpu major_uvm major_caps"),
+        *_numbers("major_gpu major_uvm major_caps switched"),
         ("nodes_inode", _U64),
         ("nodes", ctypes.c_char * 512),
         ("machine", ctypes.c_char * 96),
@@ -131,6 +135,9 @@ def opened(path: Path) -> Iterator[State]:
     try:
         with path.open("r+b") as file:
             memory = mmap.mmap(file.fileno(), 0)
+    except PermissionError as error:
+        problem = f"it cannot be opened: {error.strerror}"
+        raise ConfigError(str(path), problem, next_step="Run it as root, who owns it.") from error
     except (OSError, ValueError) as error:
         raise ConfigError(str(path), f"it cannot be opened: {error}", next_step=_AGAIN) from error
     if len(memory) != SIZE or int.from_bytes(memory[:4], "little") != MAGIC:

@@ -6,7 +6,10 @@ The rules, in the order of what they protect:
 - Whole GPUs of one request are of one model where one model has enough; of several such models the one with
   the least memory, so that large cards stay for those who need them. Where no model has enough, models are
   mixed, small ones first.
-- A slice comes from the GPU that is already used the most (by memory), so that others stay free as a whole.
+- Several GPUs are near each other, and what is left serves the largest later request: the measure of both is
+  in `nearness`. A single GPU is taken where it breaks the least.
+- A slice comes from the GPU that is already used the most (by memory), so that others stay free as a whole;
+  there it is the one that leaves the most room, by the measure in `slices`.
 - A wish of memory gets the tightest slice that fits, and a whole GPU only where no slice fits. A device of
   unknown memory cannot promise any.
 - Equal choices are made by NVML index: the same state gives the same answer, in whatever order devices come.
@@ -18,8 +21,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from itertools import chain, islice
 
 from gpulab_spawner.placement.devices import Device
+from gpulab_spawner.placement.nearness import Near, nearest
 from gpulab_spawner.placement.request import AtLeast, NoGpu, Shape, Slice, WholeGpus
 from gpulab_spawner.placement.shortage import Shortage
+from gpulab_spawner.placement.slices import roomiest
 from gpulab_spawner.placement.stock import GIB, ByGpu, Stock
 
 
@@ -60,27 +65,28 @@ def _choose(stock: Stock, shape: Shape, withheld: Set[str]) -> tuple[Device, ...
         case WholeGpus(count):
             return _whole(stock, count, withheld)
         case Slice(profile):
-            return _one(stock.slices.get(profile, {}), withheld, _usage(stock, withheld))
+            return _one(stock, stock.slices.get(profile, {}), withheld, _usage(stock, withheld))
         case AtLeast(gib):
             usage = _usage(stock, withheld)
             rungs = (r.devices for r in stock.ladder if r.memory_bytes >= gib * GIB)
-            return next((found for r in rungs if (found := _one(r, withheld, usage))), None)
+            return next((found for r in rungs if (found := _one(stock, r, withheld, usage))), None)
 
 
 def _whole(stock: Stock, count: int, withheld: Set[str]) -> tuple[Device, ...] | None:
-    for group in (*stock.models, chain.from_iterable(stock.models)):
-        found = _together((d for d in group if d.key not in withheld), count)
+    for group in stock.models:
+        found = _together((d for d in group if d.key not in withheld), count, stock.near)
         if len(found) == count:
             return found
-    return None
+    mixed: tuple[Device, ...] = ()
+    for group in stock.models:
+        missing = count - len(mixed)
+        mixed += _together((d for d in group if d.key not in withheld), missing, stock.near)
+    return mixed if len(mixed) == count else None
 
 
-def _together(free: Iterable[Device], count: int) -> tuple[Device, ...]:
-    """Return `count` of the free GPUs, or as many as there are.
-
-    The place for nearness: once the snapshot tells which GPUs an NVLink joins, this prefers joined ones.
-    """
-    return tuple(islice(free, count))
+def _together(free: Iterable[Device], count: int, near: Near) -> tuple[Device, ...]:
+    """Return `count` of the free GPUs, or as many as there are; near ones where nearness is known."""
+    return nearest(tuple(free), count, near) if near else tuple(islice(free, count))
 
 
 def _usage(stock: Stock, withheld: Set[str]) -> dict[str, int]:
@@ -93,8 +99,10 @@ def _usage(stock: Stock, withheld: Set[str]) -> dict[str, int]:
     return usage
 
 
-def _one(groups: ByGpu, withheld: Set[str], usage: Mapping[str, int]) -> tuple[Device] | None:
-    """Return one free device, on the most used GPU that has one."""
+def _one(
+    stock: Stock, groups: ByGpu, withheld: Set[str], usage: Mapping[str, int]
+) -> tuple[Device, ...] | None:
+    """Return one free device: a slice of the most used GPU that has one, or a whole GPU."""
     best: tuple[int, Device] | None = None
     for gpu, used in usage.items():
         device = next((d for d in groups.get(gpu, ()) if d.key not in withheld), None)
@@ -103,9 +111,14 @@ def _one(groups: ByGpu, withheld: Set[str], usage: Mapping[str, int]) -> tuple[D
         if best is None or (-used, _rank(device)) < (-best[0], _rank(best[1])):
             best = (used, device)
     if best is not None:
-        return (best[1],)
-    untouched = next((group for gpu, group in groups.items() if gpu not in usage), None)
-    return (untouched[0],) if untouched else None
+        gpu = best[1].gpu_uuid
+        free = [d for d in groups[gpu] if d.key not in withheld]
+        return (roomiest(free, stock.by_gpu.get(gpu, ()), withheld),)
+    untouched = (group[0] for gpu, group in groups.items() if gpu not in usage)
+    first = next(untouched, None)
+    if first is None or first.is_slice:
+        return (first,) if first else None
+    return _together(chain((first,), untouched), 1, stock.near)
 
 
 def _rank(device: Device) -> tuple[bool, int, str]:

@@ -89,7 +89,8 @@ def offers(
         say_time: As for `place`.
         stock: The devices of the snapshot, where they are arranged already.
     """
-    stock = stock or Stock.of(inventory.devices() if inventory else ())
+    if stock is None:
+        stock = Stock.of(inventory.devices(), inventory.links) if inventory else Stock.of(())
     off = _why_off(inventory, now, max_age)
 
     def judged(shape: Shape) -> tuple[State, str]:

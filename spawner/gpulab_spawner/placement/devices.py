@@ -2,8 +2,9 @@
 
 A GPU in MIG mode is not a device: its slices are. A device is named for life by its key. For a whole GPU that
 is its UUID. A MIG device gets a new UUID when the layout is rebuilt, so its key is its place instead: the
-parent's UUID, the profile and the first memory slice, as in `GPU-1f3c.../1g.10gb@4`. The UUID of the moment
-is looked up at each spawn.
+parent's UUID, the profile and the first memory slice, as in `GPU-1f3c.../1g.10gb@4`. Compute instances that
+divide a GPU instance among them share that place, so theirs names the compute instance too, as in
+`GPU-1f3c.../1c.3g.40gb@4:1`. The UUID of the moment is looked up at each spawn.
 """
 
 from __future__ import annotations
@@ -106,6 +107,7 @@ class Device:
         minor: N of the GPU's /dev/nvidiaN, None if not known.
         cap_minors: Minors in /dev/nvidia-caps that a MIG device needs (its GPU and its compute instance).
         problem: Why it must not be granted, in words; None when healthy.
+        size: Memory slices that a MIG device covers, None if not known.
     """
 
     key: str
@@ -119,6 +121,7 @@ class Device:
     minor: int | None = None
     cap_minors: tuple[int, ...] = ()
     problem: str | None = None
+    size: int | None = None
 
     @property
     def is_slice(self) -> bool:
@@ -126,6 +129,19 @@ class Device:
         return self.profile is not None
 
 
-def slice_key(gpu_uuid: str, profile: str, start: int) -> str:
-    """Return the key of the MIG device of a profile at a placement of a GPU."""
-    return f"{gpu_uuid}/{profile}@{start}"
+def slice_key(gpu_uuid: str, profile: str, start: int, compute_instance: int | None = None) -> str:
+    """Return the key of the MIG device of a profile at a placement of a GPU.
+
+    Args:
+        gpu_uuid: UUID of the GPU.
+        profile: Profile as the driver names it.
+        start: First memory slice.
+        compute_instance: Id of the compute instance; it is part of the key for profiles such as `1c.3g.40gb`.
+    """
+    part = f":{compute_instance}" if is_compute_part(profile) and compute_instance is not None else ""
+    return f"{gpu_uuid}/{profile}@{start}{part}"
+
+
+def is_compute_part(profile: str) -> bool:
+    """Return whether a profile is of a compute instance that is a part of its GPU instance, `1c.3g.40gb`."""
+    return profile.partition("c.")[0].isdigit()

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pydantic import TypeAdapter, ValidationError
 
 from gpulab_spawner.errors import LabError
-from gpulab_spawner.placement.devices import Device, Gpu, MigDevice, slice_key
+from gpulab_spawner.placement.devices import Device, Gpu, MigDevice, is_compute_part, slice_key
+from gpulab_spawner.placement.nearness import Links
 
 LAYOUT = 1
 
@@ -36,6 +37,7 @@ class Inventory:
         gpus: Physical GPUs in NVML order.
         migs: MIG devices in order of parent and placement.
         layout: Version of this layout.
+        links: Nearness of whole GPUs (`placement.nearness`): two UUIDs and a number each.
     """
 
     taken_at: float
@@ -47,6 +49,7 @@ class Inventory:
     gpus: tuple[Gpu, ...] = ()
     migs: tuple[MigDevice, ...] = ()
     layout: int = field(default=LAYOUT)
+    links: Links = ()
 
     def gpu(self, uuid: str) -> Gpu | None:
         """Return the physical GPU of that UUID, or None."""
@@ -67,9 +70,13 @@ class Inventory:
 
 def _slice(mig: MigDevice, parent: Gpu | None) -> Device:
     caps = tuple(m for m in (mig.gi_minor, mig.ci_minor) if m is not None)
-    placed = mig.start is not None
+    part_unknown = is_compute_part(mig.profile) and mig.compute_instance is None
+    placed = mig.start is not None and not part_unknown
+    key = mig.uuid
+    if mig.start is not None and placed:
+        key = slice_key(mig.gpu_uuid, mig.profile, mig.start, mig.compute_instance)
     return Device(
-        key=slice_key(mig.gpu_uuid, mig.profile, mig.start) if mig.start is not None else mig.uuid,
+        key=key,
         uuid=mig.uuid,
         gpu_uuid=mig.gpu_uuid,
         model=parent.model if parent else None,
@@ -79,6 +86,7 @@ def _slice(mig: MigDevice, parent: Gpu | None) -> Device:
         index=parent.index if parent else None,
         minor=parent.minor if parent else None,
         cap_minors=caps,
+        size=mig.size,
         problem=mig.problem
         or (parent.problem if parent else "its GPU is not there")
         or (None if placed else "the driver does not tell where it lies on its GPU"),

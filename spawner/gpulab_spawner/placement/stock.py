@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from gpulab_spawner.placement.devices import Device
+from gpulab_spawner.placement.nearness import Near, near_of
 
 GIB = 2**30
 _LAST = 1 << 30
@@ -44,6 +45,8 @@ class Stock:
         slices: Healthy MIG devices by profile.
         ladder: Healthy devices of known memory in the order in which a wish of memory tries them:
             slices before whole GPUs, then the smaller first.
+        by_gpu: All slices by GPU, the sick ones too.
+        near: How near GPUs are to each other.
     """
 
     devices: tuple[Device, ...]
@@ -51,10 +54,17 @@ class Stock:
     models: tuple[tuple[Device, ...], ...]
     slices: Mapping[str, ByGpu]
     ladder: tuple[Rung, ...]
+    by_gpu: ByGpu
+    near: Near
 
     @classmethod
-    def of(cls, devices: Iterable[Device]) -> Stock:
-        """Arrange devices; of several with one key, one is kept, a sick one rather than a healthy one."""
+    def of(cls, devices: Iterable[Device], links: Iterable[tuple[str, str, int]] = ()) -> Stock:
+        """Arrange devices; of several with one key, one is kept, a sick one rather than a healthy one.
+
+        Args:
+            devices: What the machine has, in any order.
+            links: How near its GPUs are to each other, as in the snapshot.
+        """
         unique: dict[str, Device] = {}
         for device in sorted(devices, key=lambda d: (d.problem is None, *_order(d))):
             unique.setdefault(device.key, device)
@@ -69,6 +79,8 @@ class Stock:
             models=tuple(models[model] for model in sorted(models)),
             slices={profile: _by_gpu(group) for profile, group in slices.items()},
             ladder=tuple(Rung(rung[1], _by_gpu(rungs[rung])) for rung in sorted(rungs)),
+            by_gpu=_by_gpu(d for d in kept if d.is_slice),
+            near=near_of(links),
         )
 
 

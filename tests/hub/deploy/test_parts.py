@@ -12,7 +12,7 @@ from gpulab_hub.doctor.facts import CdiFacts, EngineFacts
 from gpulab_hub.images import build as images
 from gpulab_hub.images.failures import BuildFailed
 from gpulab_hub.settings import Settings, parse
-from gpulab_hub.simulate import injection, stage
+from gpulab_hub.simulate import injection, offering, stage
 from gpulab_spawner.errors import ConfigError, LabError
 
 CDI = EngineFacts(version="28.5.1", cdi=CdiFacts(("/etc/cdi", "/var/run/cdi")))
@@ -69,9 +69,13 @@ def test_a_machine_that_does_not_exist_is_refused_by_name(tmp_path):
 
 @pytest.fixture
 def simulated(paths, monkeypatch):
+    """A simulated machine whose nodes need no root, for the names and the text are all that counts here."""
     spec = {"kind": "nvidia.com/gpu", "devices": [{"name": "GPU-a"}]}
+    paths.simulate.mkdir(parents=True)
     monkeypatch.setattr(stage, "find", lambda directory: stage.SimulatedMachine("2xh100", directory, True))
-    monkeypatch.setattr(injection, "cdi_spec", lambda machine: spec)
+    monkeypatch.setattr(injection, "cdi_names", lambda machine: ("GPU-a",))
+    monkeypatch.setattr(offering, "cdi_names", lambda machine: ("GPU-a",))
+    monkeypatch.setattr(offering, "cdi_spec", lambda machine: spec)
     return spec
 
 
@@ -84,6 +88,7 @@ def test_a_simulated_machines_devices_are_offered_by_cdi(paths, tmp_path, simula
 
 def test_two_labs_never_define_one_device_twice(paths, tmp_path, simulated):
     parts.offer_cdi(paths, "0123", CDI, tmp_path)
+    (paths.simulate / "cdi-specification").unlink()  # as seen by the second lab
     assert parts.offer_cdi(paths, "4567", CDI, tmp_path) is None
     assert [p.name for p in (tmp_path / "etc/cdi").iterdir()] == ["gpulab-0123.json"]
 
@@ -95,6 +100,32 @@ def test_two_labs_never_define_one_device_twice(paths, tmp_path, simulated):
 def test_an_engine_without_cdi_gets_no_file(paths, tmp_path, engine):
     assert parts.offer_cdi(paths, "0123", engine, tmp_path) is None
     assert not (tmp_path / "etc").exists()
+
+
+@pytest.mark.usefixtures("simulated")
+def test_what_is_not_offered_any_more_is_removed(paths, tmp_path, monkeypatch):
+    parts.offer_cdi(paths, "0123", CDI, tmp_path)
+    without = EngineFacts(version="28.5.1")
+    assert parts.offer_cdi(paths, "0123", without, tmp_path) is None
+    assert list((tmp_path / "etc/cdi").iterdir()) == []
+    parts.offer_cdi(paths, "0123", CDI, tmp_path)
+    monkeypatch.setattr(offering, "cdi_names", lambda machine: ())
+    assert parts.offer_cdi(paths, "0123", CDI, tmp_path) is None
+    assert list((tmp_path / "etc/cdi").iterdir()) == []
+
+
+def test_the_machine_of_a_lab_has_uuids_by_the_labs_id(paths, monkeypatch):
+    paths.state.mkdir(parents=True, exist_ok=True)
+    paths.hub_id.write_text("0123456789ab\n")
+    seen = []
+
+    def prepare(machine, directory, *, lab):
+        seen.append((machine, directory, lab))
+        return stage.SimulatedMachine(machine, directory, True)
+
+    monkeypatch.setattr(stage, "prepare", prepare)
+    assert parts.prepare_simulation(FakeMachine(), paths, "2xh100") == "SIMULATED: 2xh100 is ready"
+    assert seen == [("2xh100", paths.simulate, "0123456789ab")]
 
 
 class NeedsDebootstrap:

@@ -29,6 +29,9 @@ def test_the_promised_machines_are_what_they_are_called():
     assert [g.mig for g in shipped.read("2xh100").gpus] == [None, None]
     assert layout(shipped.read("h100-mig"), 1) == [f"1g.10gb@{n}" for n in range(7)]
     assert len(shipped.read("8xa100").gpus) == 8
+    assert shipped.read("8xa100").links is None
+    assert set(shipped.read("8xh100-nvl").links) == {(0, 1), (2, 3), (4, 5), (6, 7)}
+    assert [shipped.read("8xh100-nvl").socket(n) for n in range(8)] == [0, 0, 0, 0, 1, 1, 1, 1]
     assert [g.mig is None for g in shipped.read("dgx-h200-mig").gpus] == [True] * 4 + [False] * 4
     assert (shipped.read("none").driver, shipped.read("none").gpus) == (None, ())
 
@@ -80,6 +83,20 @@ def test_mig_may_be_on_without_slices():
         ),
         ("gpus: [{model: h100-80, mig: [1g.10gb+me, 1g.10gb+me]}]", "holds at most 1 of 1g.10gb+me"),
         ("gpus: [{model: rtx-pro-6000, mig: [1g.24gb+me, 2g.48gb+me.all]}]", "wants the media engines"),
+        (
+            "gpus: [{model: h100-80, count: 2}]\nnvlink: ring",
+            "nvlink: it is not accepted Write switch",
+        ),
+        ("gpus: [{model: h100-80, count: 2}]\nnvlink: [[0, 1]]", "nvlink: it is not accepted"),
+        (
+            "gpus: [{model: h100-80, count: 2}]\nnvlink: [[0, 2, 1]]",
+            "nvlink.0: 0 and 2 are no pair that is still free Name two GPUs of 0 to 1, each pair once",
+        ),
+        (
+            "gpus: [{model: h100-80, count: 3}]\nnvlink: [[0, 1, 12], [2, 0, 12]]",
+            "nvlink.1: GPU 0 would have 24 links NVIDIA H100 80GB HBM3 has 18",
+        ),
+        ("gpus: [{model: h100-80}]\nsockets: 0", "sockets: 0 is not accepted"),
         ("driver: 470.82.01\ngpus: [{model: h100-80}]", "driver: 470.82.01 does not know NVIDIA H100"),
         ("driver: absent\ngpus: [{model: h100-80}]", "driver: it is absent, but there are GPUs"),
         ("driver: newest\ngpus: []", "driver: 'newest' is not accepted"),

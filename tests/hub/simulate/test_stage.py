@@ -80,14 +80,19 @@ def test_another_machine_replaces_the_one_before(prepared):
     assert ask(machine.environment(), COUNT) == 8
 
 
-def test_uuids_are_the_same_in_every_place_and_differ_by_machine(tmp_path, cache):
-    def uuids(name, where):
-        machine = stage.prepare(name, tmp_path / where, with_nodes=False, cache=cache)
-        with opened(machine.state) as state:
-            return [gpu.uuid for gpu in state.gpu[: state.gpus]]
+def test_uuids_are_a_labs_own_and_differ_by_machine(tmp_path, cache):
+    """Two labs offer their devices to one engine: a UUID that both have would name neither."""
 
-    assert uuids("2xh100", "a") == uuids("2xh100", "b")
-    assert not set(uuids("2xh100", "a")) & set(uuids("h100-mig", "c"))
+    def uuids(name, where, lab=""):
+        machine = stage.prepare(name, tmp_path / where, with_nodes=False, cache=cache, lab=lab)
+        with opened(machine.state) as state:
+            gpus = state.gpu[: state.gpus]
+            return {gpu.uuid for gpu in gpus} | {mig.uuid for gpu in gpus for mig in gpu.mig if mig.used}
+
+    assert uuids("h100-mig", "a", "0123456789ab") == uuids("h100-mig", "b", "0123456789ab")
+    assert not uuids("h100-mig", "c", "0123456789ab") & uuids("h100-mig", "d", "ba9876543210")
+    assert not uuids("h100-mig", "e") & uuids("h100-mig", "f")
+    assert not uuids("2xh100", "g", "0123456789ab") & uuids("h100-mig", "h", "0123456789ab")
 
 
 @pytest.mark.parametrize("machine", ["no-such", "typo.yaml"])

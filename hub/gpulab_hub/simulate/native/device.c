@@ -225,11 +225,24 @@ NVML nvmlDeviceGetNvLinkState(Handle handle, uint32_t link, uint32_t *active) {
   return OK;
 }
 
-/* All links end at a switch, as in every machine with more than two linked GPUs. */
+/* Where a link ends: at a switch, or at another GPU; links are numbered in the order of the GPUs. */
+static const Gpu *other_end(const Target *t, uint32_t link) {
+  for (uint32_t other = 0; !machine->switched && other < machine->gpus; other++) {
+    if (link < machine->links[t->gpu_at][other]) return &machine->gpu[other];
+    link -= machine->links[t->gpu_at][other];
+  }
+  return NULL;
+}
+
 NVML nvmlDeviceGetNvLinkRemotePciInfo_v2(Handle handle, uint32_t link, PciInfo *info) {
   TARGET(find_gpu, handle);
   if (!t.gpu->nvlinks) return NOT_SUPPORTED;
   if (link >= t.gpu->nvlinks) return INVALID_ARGUMENT;
+  const Gpu *other = other_end(&t, link);
+  if (other) {
+    fill_pci(other, info);
+    return OK;
+  }
   memset(info, 0, sizeof *info);
   strcpy(info->legacy, "FFFFFFF:FF:FF.0");
   strcpy(info->bus_id, "FFFFFFFF:FF:FF.0");
@@ -242,6 +255,6 @@ NVML nvmlDeviceGetNvLinkRemoteDeviceType(Handle handle, uint32_t link, uint32_t 
   TARGET(find_gpu, handle);
   if (!t.gpu->nvlinks) return NOT_SUPPORTED;
   if (link >= t.gpu->nvlinks) return INVALID_ARGUMENT;
-  *type = 2;
+  *type = other_end(&t, link) ? 0 : 2;
   return OK;
 }

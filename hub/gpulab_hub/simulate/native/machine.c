@@ -114,7 +114,7 @@ NVML nvmlShutdown(void) {
 int started(void) {
   if (!machine || !users) return UNINITIALIZED;
   wait_while(&machine->hang);
-  return OK;
+  return (int)*(volatile uint32_t *)&machine->init_error; /* the driver went away while we had it open */
 }
 
 int inside_container(void) { return in_container; }
