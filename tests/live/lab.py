@@ -434,8 +434,9 @@ class Lab:
 
     def gpulab(self, *arguments: str) -> str:
         """Run the command on this lab and return what it printed."""
-        command = [str(Path(sys.prefix) / "bin/gpulab"), *arguments, "--state", str(self.paths.state)]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        command = [str(Path(sys.prefix) / "bin/gpulab"), *arguments]
+        environment = {**os.environ, "GPULAB_STATE": str(self.paths.state)}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
 class Kernel:

@@ -56,10 +56,10 @@ def put(place: Path, data: Path) -> None:
             target = data / directory / entry.name
             if target.exists() or target.is_symlink():
                 continue
-            if directory == _FILES:
-                _link(entry, target)
-            elif entry.is_dir():
+            if directory == _LAYERS:
                 shutil.copytree(entry, target)
+            elif directory == _FILES:
+                _link(entry, target)
             else:
                 shutil.copy(entry, target, follow_symlinks=False)
     (data / _TAGS).write_text(json.dumps(tags))

@@ -5,11 +5,13 @@ from tests.live.sight import NOTHING, granted, sight
 
 pytestmark = pytest.mark.live
 
+PROFILES = 'profiles: [{display_name: Python, gpu: [none, "gpu:1", "gpu:2"]}]\n'
+
 
 @pytest.fixture(scope="module", params=["debian-devices", "current-cdi"])
 def lab(request, start_lab):
     engine, injection = request.param.split("-")
-    return start_lab(engine, injection=injection)
+    return start_lab(engine, injection=injection, settings=PROFILES)
 
 
 def test_each_server_sees_exactly_its_lease(lab):
