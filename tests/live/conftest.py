@@ -9,6 +9,7 @@
 | tiny_image | test | reference of a 2 MB image on `engine` | 0.1 s | 0 s |
 | base_image | test | reference of gpulab/base on `engine`, built once per session | 90 s | 5 s |
 | lab_dir | test | a directory whose later mounts the engines see too | 0 s | 0 s |
+| start_lab | module | starts the real lab (tests/live/lab.py); it ends with the module | 5 s | 5 s |
 | proxy | session | the npm configurable-http-proxy of deploy/proxy | 5 s | 0 s |
 | browser | session | a headless Chromium, driven by Playwright | 1 s | 1 s |
 
@@ -22,8 +23,10 @@ from __future__ import annotations
 import shutil
 import signal
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import docker
 import pytest
@@ -32,6 +35,7 @@ from tests.live import engines, images
 from tests.live import proxy as npm_proxy
 from tests.live.containers import container_logs, tail
 from tests.live.engines import Engine
+from tests.live.lab import Lab
 from tests.live.proxy import Proxy
 
 _CHROMIUM = "/usr/bin/chromium"
@@ -45,13 +49,18 @@ _CHROMIUM_ARGUMENTS = (
     "--disable-sync",
 )
 
+StartLab = Callable[..., Lab]
+
 _started: list[Engine] = []
+_labs_up: list[Lab] = []
 
 
 @pytest.fixture(scope="session")
 def live_dir() -> Iterator[Path]:
     """The session's directory; short, since a socket's path has 108 characters at most."""
     path = Path(tempfile.mkdtemp(prefix="gpulab-live-"))
+    # The lab's users reach engine and state directory through it.
+    path.chmod(0o755)
     # Ended by SIGTERM without unwinding, a session would leave containers that outlive their engine.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     yield path
@@ -115,8 +124,8 @@ def tiny_image(docker_client: docker.DockerClient) -> str:
 
 
 @pytest.fixture
-def base_image(docker_client: docker.DockerClient) -> str:
-    return images.ensure_base(docker_client)
+def base_image(engine: Engine, docker_client: docker.DockerClient) -> str:
+    return images.ensure_base(engine)
 
 
 @pytest.fixture
@@ -125,6 +134,25 @@ def lab_dir(_labs: Path) -> Iterator[Path]:
     path.chmod(0o755)
     yield path
     shutil.rmtree(path)
+
+
+@pytest.fixture(scope="module")
+def start_lab(request: pytest.FixtureRequest, _labs: Path, proxy: Proxy) -> Iterator[StartLab]:
+    """Start labs: `start_lab("current", injection="cdi", machine="h100-mig")`."""
+    with ExitStack() as stack:
+
+        def start(engine: str = "debian", image: str = "", **options: Any) -> Lab:
+            where = request.getfixturevalue(f"engine_{engine}")
+            base = images.ensure_base(where)
+            directory = Path(tempfile.mkdtemp(prefix="lab-", dir=_labs))
+            directory.chmod(0o755)
+            stack.callback(shutil.rmtree, directory)
+            lab = stack.enter_context(Lab(where, proxy, directory / "s", image or base, **options))
+            _labs_up.append(lab)
+            stack.callback(_labs_up.remove, lab)
+            return lab
+
+        yield start
 
 
 @pytest.fixture(scope="session")
@@ -152,9 +180,12 @@ def pytest_runtest_makereport(
         for engine in _started:
             report.sections.append((f"end of the log of the engine {engine.name}", engine.log_tail()))
             report.sections += container_logs(engine)
-        lab = getattr(item, "funcargs", {}).get("lab_dir")
-        if isinstance(lab, Path):
-            report.sections += [
-                (f"end of {log}", tail(log.read_bytes())) for log in sorted(lab.rglob("*.log"))
-            ]
+        places = [lab.paths.log for lab in _labs_up]
+        lab_dir = getattr(item, "funcargs", {}).get("lab_dir")
+        places += [lab_dir] if isinstance(lab_dir, Path) else []
+        report.sections += [
+            (f"end of {log}", tail(log.read_bytes()))
+            for place in places
+            for log in sorted(place.rglob("*.log"))
+        ]
     return report

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,6 +87,11 @@ class Engine:
     def url(self) -> str:
         """Address of the API, as in DOCKER_HOST."""
         return f"unix://{self.state / 'docker.sock'}"
+
+    @property
+    def data(self) -> Path:
+        """Its data directory."""
+        return self.state / "data"
 
     @property
     def log(self) -> Path:
@@ -168,9 +173,10 @@ class Engine:
         """End the daemon without a chance to tidy up (SIGKILL), as a crash does."""
         self._signal(signal.SIGKILL)
 
-    def restart(self) -> None:
+    def restart(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Start the daemon again among the same mounts, stopping it first if it still runs."""
         self._signal(signal.SIGTERM)
+        meanwhile()
         self.start()
 
     def _signal(self, number: signal.Signals) -> None:
@@ -337,7 +343,7 @@ def _configuration(engine: Engine, live_restore: bool) -> dict[str, Any]:
     state = engine.state
     configuration: dict[str, Any] = {
         "hosts": [engine.url],
-        "data-root": str(state / "data"),
+        "data-root": str(engine.data),
         "exec-root": str(state / "exec"),
         "pidfile": str(state / "dockerd.pid"),
         "bridge": engine.network.bridge,

@@ -6,10 +6,12 @@ import io
 import os
 import shutil
 import tarfile
+from importlib.metadata import version
 from pathlib import Path
 
 import docker
-from tests.live import cache
+from tests.live import cache, layers
+from tests.live.engines import Engine
 
 TINY = "gpulab-test/tiny:latest"
 BASE = "gpulab/base:latest"
@@ -57,25 +59,44 @@ def _import_tiny(client: docker.DockerClient) -> None:
     client.api.import_image_from_data(archive.getvalue(), repository=repository, tag=tag)
 
 
-def ensure_base(client: docker.DockerClient) -> str:
-    """Return the base image of an engine, built once per recipe and cache directory and loaded else."""
-    if client.images.list(BASE):
-        return BASE
-    recipe = sorted(path for path in _RECIPE.rglob("*") if path.is_file() and path.suffix != ".pyc")
+def ensure_base(engine: Engine) -> str:
+    """Return the base image of an engine: built once per recipe and cache directory, shared from then on.
 
-    def build_and_save(path: Path) -> None:
-        # Loaded late: the tests of the engines alone need nothing of the product.
-        from gpulab_hub.images import site
-        from gpulab_hub.images.build import build
-
-        build("base", client, site=site.gather(os.environ), cache=cache.directory(), say=print)
-        with path.open("wb") as out:
-            for chunk in client.images.get(BASE).save(named=BASE):
-                out.write(chunk)
-
-    packed = cache.once(f"base-{cache.fingerprint(recipe)}.tar", build_and_save)
-    if not client.images.list(BASE):
-        with packed.open("rb") as archive:
-            client.images.load(archive)
-    client.images.get(BASE)
+    It has the tags that `gpulab images build` gives, so that deploy/up finds nothing to build.
+    """
+    client = engine.client(timeout=600)
+    try:
+        if not client.images.list(BASE):
+            kept = cache.once(
+                f"base-{cache.fingerprint(_sources())}", lambda path: _build(engine, client, path)
+            )
+            if not client.images.list(BASE):
+                engine.restart(lambda: layers.put(kept, engine.data))
+    finally:
+        client.close()
     return BASE
+
+
+def _sources() -> list[Path | str]:
+    files = sorted(path for path in _RECIPE.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    return [*files, version("gpulab")]
+
+
+def _build(engine: Engine, client: docker.DockerClient, path: Path) -> None:
+    # Loaded late: the tests of the engines alone need nothing of the product.
+    from gpulab_hub.images import site
+    from gpulab_hub.images.build import build
+
+    built = build("base", client, site=site.gather(os.environ), cache=cache.directory(), say=print)
+    layers.keep(engine.data, built.id, path)
+
+
+def derive(engine: Engine, tag: str, *lines: str) -> str:
+    """Make an image of an engine from the base image and lines of a Dockerfile; return its reference."""
+    client = engine.client(timeout=600)
+    try:
+        recipe = "\n".join([f"FROM {ensure_base(engine)}", *lines])
+        client.images.build(fileobj=io.BytesIO(recipe.encode()), tag=tag, rm=True)
+    finally:
+        client.close()
+    return tag

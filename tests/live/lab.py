@@ -16,11 +16,11 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 import docker
@@ -37,14 +37,21 @@ from gpulab_hub.deploy.machine import ThisMachine
 from gpulab_hub.deploy.record import LabRecord
 from gpulab_hub.migrations import upgrade
 from gpulab_hub.paths import LabPaths
+from gpulab_hub.people import find_person
 from gpulab_hub.roster import Entry
 from gpulab_hub.simulate import injection as simulated
 from gpulab_hub.simulate import stage
+from gpulab_spawner.gate import Person
+
+T = TypeVar("T")
 
 CONFIG = Path(__file__).parents[2] / "config" / "jupyterhub_config.py"
 PASSWORD = "a long enough password"
-_SCOPES = ["admin:users", "admin:servers", "tokens", "access:servers"]
+WAIT_SECONDS = 120
+_SCOPES = ["admin:users", "admin:groups", "admin:servers", "tokens", "access:servers"]
 _TESTS = """
+# A server that ended by itself is noticed at the next look; a test waits for it.
+c.GpuDockerSpawner.poll_interval = 1
 c.JupyterHub.services.append({"name": "tests", "api_token": %r})
 c.JupyterHub.load_roles.append(
     {"name": "tests", "services": ["tests"], "scopes": %r}
@@ -57,6 +64,19 @@ class _Here(ThisMachine):
 
     def own(self, path: Path, user: str, group: str, mode: int) -> None:
         path.chmod(mode)
+
+
+def until(condition: Callable[[], T], what: str) -> T:
+    """Return the first true answer of a condition that is bound to come true.
+
+    Raises:
+        AssertionError: It does not.
+    """
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {WAIT_SECONDS} s: {what}"
+        time.sleep(0.05)
+    return found
 
 
 class Lab:
@@ -72,6 +92,9 @@ class Lab:
         machine: Simulated machine.
         injection: "devices" or "cdi".
         settings: Further text of gpulab.yaml.
+
+    Attributes:
+        token: API token of a service that may do everything with users and servers.
     """
 
     def __init__(
@@ -88,7 +111,7 @@ class Lab:
         self.paths = LabPaths(directory)
         self._proxy, self._machine, self._injection = proxy, machine, injection
         self._settings, self._image = settings, image
-        self._token = secrets.token_hex(32)
+        self.token = secrets.token_hex(32)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._lab: dict[str, processes.Process] = {}
         self.record: LabRecord
@@ -102,9 +125,7 @@ class Lab:
         """Start every process and wait until the hub answers through the proxy."""
         try:
             self.lay_out()
-            for name in ("agent", "proxy", "hub"):
-                self.start(name)
-            self.wait_until_up()
+            self.come_up()
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -114,8 +135,9 @@ class Lab:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End the processes, then the servers, and remove what the lab made on the engine."""
-        for name in ("hub", "proxy", "agent"):
-            self.stop(name)
+        if not hasattr(self, "record"):
+            return
+        self.go_down()
         if not self.engine.alive:
             return
         client = self.engine.client()
@@ -167,7 +189,7 @@ class Lab:
         upgrade(database)
         database.dispose()
         text = CONFIG.read_text(encoding="utf-8")
-        processes.hub_config(paths).write_text(text + _TESTS % (self._token, _SCOPES), encoding="utf-8")
+        processes.hub_config(paths).write_text(text + _TESTS % (self.token, _SCOPES), encoding="utf-8")
         paths.venv.symlink_to(sys.prefix)
         self._lab = {p.name: p for p in self._processes()}
 
@@ -221,6 +243,17 @@ class Lab:
         self.start("hub")
         self.wait_until_up()
 
+    def go_down(self) -> None:
+        """End hub, proxy and agent, as `gpulab down` does; the servers stay."""
+        for name in ("hub", "proxy", "agent"):
+            self.stop(name)
+
+    def come_up(self) -> None:
+        """Start hub, proxy and agent again and wait until the hub answers."""
+        for name in ("agent", "proxy", "hub"):
+            self.start(name)
+        self.wait_until_up()
+
     def wait_until_up(self) -> None:
         """Wait until the hub answers through the proxy and the agent has seen the GPUs."""
         deadline = time.monotonic() + 60
@@ -250,10 +283,19 @@ class Lab:
         finally:
             database.dispose()
 
+    def add_people(self, *names: str) -> None:
+        """Make users of the hub, as their first sign-in does."""
+        for name in names:
+            answer = self.api("POST", f"users/{quote(name, safe='')}")
+            assert answer.status_code in (201, 409), answer.text
+
     def session(self, name: str) -> requests.Session:
-        """Return a session signed in as a person through the pages; the first time uses their invite."""
+        """Return a session of somebody new, signed in through the page of their invite."""
+        return self.accept(self.add_user(name))
+
+    def accept(self, secret: str) -> requests.Session:
+        """Return a session that was signed in by setting a password with an invite's secret."""
         session = requests.Session()
-        secret = self.add_user(name)
         page = session.get(f"{self.url}/hub/invite", timeout=30)
         form = {
             "_xsrf": _field(page.text, "_xsrf"),
@@ -269,7 +311,7 @@ class Lab:
 
     def api(self, method: str, path: str, **options: Any) -> requests.Response:
         """Ask the hub's API as a service that may do everything with users and servers."""
-        headers = {"Authorization": f"token {self._token}"}
+        headers = {"Authorization": f"token {self.token}"}
         return requests.request(method, f"{self.url}/hub/api/{path}", headers=headers, timeout=60, **options)
 
     def spawn(self, user: str, options: dict[str, Any] | None = None, server: str = "") -> requests.Response:
@@ -293,7 +335,7 @@ class Lab:
 
     def progress(self, user: str, server: str = "") -> Iterator[dict[str, Any]]:
         """Yield the events of the progress stream."""
-        headers = {"Authorization": f"token {self._token}"}
+        headers = {"Authorization": f"token {self.token}"}
         url = f"{self.url}/hub/api/{self._server(user, server)}/progress"
         with requests.get(url, headers=headers, timeout=120, stream=True) as answer:
             answer.raise_for_status()
@@ -310,13 +352,25 @@ class Lab:
 
     def down(self, user: str, server: str = "") -> None:
         """Stop a server and wait until it is gone."""
-        self.api("DELETE", self._server(user, server)).raise_for_status()
-        deadline = time.monotonic() + 60
-        while (
-            self.api("GET", f"users/{quote(user, safe='')}").json()["servers"].get(server, {}).get("pending")
-        ):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        self.cancel(user, server).raise_for_status()
+        until(lambda: not self.server(user, server).get("pending"), f"{user}'s server {server!r} has ended")
+
+    def cancel(self, user: str, server: str = "") -> requests.Response:
+        """Ask the hub's API to stop a server and return its answer."""
+        return self.api("DELETE", self._server(user, server))
+
+    def server(self, user: str, server: str = "") -> dict[str, Any]:
+        """Return what the hub's API says of a server, {} if it is not active."""
+        found = self.api("GET", f"users/{quote(user, safe='')}?include_stopped_servers=1").json()["servers"]
+        state: dict[str, Any] = found.get(server, {})
+        return {} if state.get("stopped") else state
+
+    def end_servers(self) -> None:
+        """Stop every server and wait until all leases are closed."""
+        for user in self.api("GET", "users", params={"state": "active"}).json():
+            for server in user["servers"]:
+                self.cancel(user["name"], server)
+        until(lambda: not self.leases(), "every lease is closed")
 
     def _server(self, user: str, server: str) -> str:
         base = f"users/{quote(user, safe='')}"
@@ -337,20 +391,18 @@ class Lab:
         labels = [
             f"gpulab.hub={self.record.hub_id}",
             f"gpulab.server={server}",
-            f"gpulab.user={self.person(user)}",
+            f"gpulab.user={self.person(user).id}",
         ]
         (found,) = client.containers.list(filters={"label": labels})
         return found
 
-    def person(self, user: str) -> str:
-        """Return the id of a person."""
-        from gpulab_hub.people import find_person
-
+    def person(self, user: str) -> Person:
+        """Return who has a name."""
         database = lab_database(self.paths)
         try:
             found = find_person(database, user)
             assert found is not None
-            return found.id
+            return found
         finally:
             database.dispose()
 
@@ -359,10 +411,32 @@ class Lab:
         found: list[dict[str, Any]] = json.loads(self.gpulab("leases", "--json"))
         return found
 
+    def lease(self, user: str, server: str = "") -> dict[str, Any]:
+        """Return the open lease of a server."""
+        (found,) = [each for each in self.leases() if (each["user"], each["server"]) == (user, server)]
+        return found
+
+    def containers(self) -> list[docker.models.containers.Container]:
+        """Return every container of the lab, ended ones too."""
+        client = self.engine.client()
+        try:
+            label = f"gpulab.hub={self.record.hub_id}"
+            found: list[docker.models.containers.Container] = client.containers.list(
+                all=True, filters={"label": label}, ignore_removed=True
+            )
+            return found
+        finally:
+            client.close()
+
+    def home(self, user: str) -> Path:
+        """Return the directory of a person on the host, which holds `home` and `workspace`."""
+        return self.paths.storage / self.person(user).slug
+
     def gpulab(self, *arguments: str) -> str:
         """Run the command on this lab and return what it printed."""
-        command = [str(Path(sys.prefix) / "bin/gpulab"), *arguments, "--state", str(self.paths.state)]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        command = [str(Path(sys.prefix) / "bin/gpulab"), *arguments]
+        environment = {**os.environ, "GPULAB_STATE": str(self.paths.state)}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
 class Kernel:

@@ -94,7 +94,7 @@ def main(words: Sequence[str]) -> int:
         engine = stack.enter_context(kinds[arguments.engine](root / "engine"))
         client = engine.client(timeout=600)
         stack.callback(client.close)
-        base, installed = images.ensure_base(client), proxy.install()
+        base, installed = images.ensure_base(engine), proxy.install()
         peers: list[tuple[Peer, Hub]] = []
         for name in arguments.peers:
             directory = root / name

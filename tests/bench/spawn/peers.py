@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import docker
 from tests.bench.spawn.hub import Hub
 from tests.live.engines import Engine
+from tests.live.lab import Lab
 from tests.live.proxy import Proxy
 
 STOCK_IMAGE = "gpulab-test/stock:latest"
@@ -129,14 +130,17 @@ class LabPeer:
 
     def __init__(self, engine: Engine, base: str, proxy: Proxy, directory: Path) -> None:
         self.name = "ours"
-        self.options: dict[str, Any] | None = {"profile": "base", "shape": "none"}
+        self.options: dict[str, Any] | None = {"shape": "none"}
+        self._lab = Lab(engine, proxy, directory / "lab", base)
 
     def start(self) -> Hub:
         """Start the lab."""
-        raise NotImplementedError("tests/live/lab.py does not start a lab yet; use --peers stock")
+        self._lab.__enter__()
+        return Hub(self._lab.url, self._lab.token)
 
     def stop(self) -> None:
         """Stop the lab."""
+        self._lab.__exit__(None, None, None)
 
 
 def build_image(client: docker.DockerClient, dockerfile: bytes, tag: str) -> None:
