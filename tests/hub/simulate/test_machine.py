@@ -85,16 +85,16 @@ def test_mig_may_be_on_without_slices():
         ("gpus: [{model: rtx-pro-6000, mig: [1g.24gb+me, 2g.48gb+me.all]}]", "wants the media engines"),
         (
             "gpus: [{model: h100-80, count: 2}]\nnvlink: ring",
-            "nvlink: it is not accepted Write switch",
+            "nvlink: it is not accepted. Write switch",
         ),
         ("gpus: [{model: h100-80, count: 2}]\nnvlink: [[0, 1]]", "nvlink: it is not accepted"),
         (
             "gpus: [{model: h100-80, count: 2}]\nnvlink: [[0, 2, 1]]",
-            "nvlink.0: 0 and 2 are no pair that is still free Name two GPUs of 0 to 1, each pair once",
+            "nvlink.0: 0 and 2 are no pair that is still free. Name two GPUs of 0 to 1, each pair once",
         ),
         (
             "gpus: [{model: h100-80, count: 3}]\nnvlink: [[0, 1, 12], [2, 0, 12]]",
-            "nvlink.1: GPU 0 would have 24 links NVIDIA H100 80GB HBM3 has 18",
+            "nvlink.1: GPU 0 would have 24 links. NVIDIA H100 80GB HBM3 has 18",
         ),
         ("gpus: [{model: h100-80}]\nsockets: 0", "sockets: 0 is not accepted"),
         ("driver: 470.82.01\ngpus: [{model: h100-80}]", "driver: 470.82.01 does not know NVIDIA H100"),
