@@ -7,13 +7,14 @@
 | engine | session | each of the two in turn | | |
 | docker_client | test | a client of `engine`; what the test left there is removed | 0 s | 0 s |
 | tiny_image | test | reference of a 2 MB image on `engine` | 0.1 s | 0 s |
-| base_image | test | reference of gpulab/base on `engine`, built once per session | 90 s | 5 s |
+| base_image | test | reference of gpulab/base on `engine`, built once per recipe | 270 s* | 35 s* |
 | lab_dir | test | a directory whose later mounts the engines see too | 0 s | 0 s |
 | start_lab | module | starts the real lab (tests/live/lab.py); it ends with the module | 5 s | 5 s |
-| proxy | session | the npm configurable-http-proxy of deploy/proxy | 5 s | 0 s |
+| proxy | session | the npm configurable-http-proxy of deploy/proxy | 3 s | 0 s |
 | browser | session | a headless Chromium, driven by Playwright | 1 s | 1 s |
 
-"Cold" is a clean machine with 2 cores, "warm" one whose cache directory (tests/live/cache.py) is filled.
+"Cold" is a clean machine with 2 cores, "warm" one whose cache directory (tests/live/cache.py) is filled;
+with * both cores had other work at the time, so that a quiet machine takes less.
 A failing test's report carries the logs of the containers that still exist and of the engines, and every
 log file below its lab_dir. Nothing is skipped here: what is missing fails, with how to get it.
 """

@@ -8,8 +8,8 @@ built from a newer Debian's packages and runs in a mount namespace of its own, i
 directories are at their own paths: a bind source or a socket has the same name inside and outside, for
 both engines. By hand: `python -m tests.live.engines current` prints its address and waits for Ctrl-C.
 
-Cost on 2 cores: building the current engine 12 s, once per cache directory; starting it 3.5 s (2.7 s of
-that unpacking), the machine's 1 s; stopping either 1 s.
+Cost on 2 cores: building the current engine 12 s, once per cache directory; starting it 3.2 s (2.7 s of
+that unpacking), the machine's 0.3 s; stopping either 1.5 s.
 """
 
 from __future__ import annotations
