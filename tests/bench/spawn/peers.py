@@ -131,7 +131,9 @@ class LabPeer:
     def __init__(self, engine: Engine, base: str, proxy: Proxy, directory: Path) -> None:
         self.name = "ours"
         self.options: dict[str, Any] | None = {"shape": "none"}
-        self._lab = Lab(engine, proxy, directory / "lab", base)
+        # Four servers must fit on a small machine: what is compared is time, not admission.
+        settings = "servers: {memory: 2G, memory_guarantee: 256M}\n"
+        self._lab = Lab(engine, proxy, directory / "lab", base, settings=settings)
 
     def start(self) -> Hub:
         """Start the lab."""
