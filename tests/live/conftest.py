@@ -7,7 +7,7 @@
 | engine | session | each of the two in turn | | |
 | docker_client | test | a client of `engine`; what the test left there is removed | 0 s | 0 s |
 | tiny_image | test | reference of a 2 MB image on `engine` | 0.1 s | 0 s |
-| base_image | test | reference of gpulab/base on `engine`, built once per recipe | 270 s* | 35 s* |
+| base_image | test | reference of gpulab/base on `engine`, built once per recipe | 240 s* | 5 s |
 | lab_dir | test | a directory whose later mounts the engines see too | 0 s | 0 s |
 | start_lab | module | starts the real lab (tests/live/lab.py); it ends with the module | 5 s | 5 s |
 | proxy | session | the npm configurable-http-proxy of deploy/proxy | 3 s | 0 s |
