@@ -284,8 +284,9 @@ class Lab:
             database.dispose()
 
     def add_people(self, *names: str) -> None:
-        """Make users of the hub, as their first sign-in does."""
+        """Add people who have not signed in yet; the hub knows them, so that the API starts their servers."""
         for name in names:
+            self.add_user(name)
             answer = self.api("POST", f"users/{quote(name, safe='')}")
             assert answer.status_code in (201, 409), answer.text
 
