@@ -446,7 +446,8 @@ class Kernel:
     def __init__(self, lab: Lab, user: str, server: str = "") -> None:
         self._lab = lab
         name = quote(user, safe="")
-        self._base = f"/user/{name}/{server + '/' if server else ''}api/kernels"
+        # A server's own addresses keep the @, as the hub's links to it do; the hub's API takes either.
+        self._base = f"/user/{quote(user, safe='@')}/{server + '/' if server else ''}api/kernels"
         made = lab.api("POST", f"users/{name}/tokens", json={"note": "tests"})
         made.raise_for_status()
         self._headers = {"Authorization": f"token {made.json()['token']}"}
