@@ -56,6 +56,8 @@ T = TypeVar("T")
 # A server loaded from the hub's database already runs. At its start the hub stops every server that does not
 # answer within http_timeout, though Docker says that it runs (a training that hogs the CPU, a frozen cgroup).
 NEVER_SECONDS = 10 * 365 * 24 * 3600
+# The hub gives up a start without a word (str of its TimeoutError is ""): a moment earlier we do, with words.
+GIVE_UP_BEFORE_SECONDS = 1
 LOOK_SECONDS = 0.05
 LOOKS_BETWEEN_INSPECTS = 10
 
@@ -146,10 +148,15 @@ class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
         self.http_timeout = self._patience
         self._forget_options()
         try:
-            await self._end_last_lease()
-            return await self._start()
+            async with asyncio.timeout(self.start_timeout - GIVE_UP_BEFORE_SECONDS) as patience:
+                await self._end_last_lease()
+                return await self._start()
         except Refusal as refusal:
             raise SpawnRefused(refusal) from refusal
+        except TimeoutError as error:
+            if not patience.expired():
+                raise
+            raise SpawnRefused(self._too_slow()) from error
 
     async def _start(self) -> str:
         wiring: Wiring = self.wiring()
@@ -250,6 +257,15 @@ class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
                 next_step="Try again in a minute; if it stays, an admin must look at Docker (gpulab doctor).",
                 details={"lease": self.lease_id},
             )
+
+    def _too_slow(self) -> StartFailed:
+        last = f": {self._events[-1]['message']}" if self._events else ""
+        return StartFailed(
+            f"Your server was not up within {self.start_timeout} s. This is how far it came{last}.",
+            next_step="Start it again; if it stays, an admin can look at Docker (gpulab doctor) and allow it "
+            "more time (servers.start_timeout_seconds).",
+            details={"seconds": self.start_timeout},
+        )
 
     def _forget_options(self) -> None:
         """Keep no options for next time: the hub would reuse them, refused ones too, for an empty request."""

@@ -284,8 +284,9 @@ class Lab:
             database.dispose()
 
     def add_people(self, *names: str) -> None:
-        """Make users of the hub, as their first sign-in does."""
+        """Add people who have not signed in yet; the hub knows them, so that the API starts their servers."""
         for name in names:
+            self.add_user(name)
             answer = self.api("POST", f"users/{quote(name, safe='')}")
             assert answer.status_code in (201, 409), answer.text
 
@@ -445,7 +446,8 @@ class Kernel:
     def __init__(self, lab: Lab, user: str, server: str = "") -> None:
         self._lab = lab
         name = quote(user, safe="")
-        self._base = f"/user/{name}/{server + '/' if server else ''}api/kernels"
+        # A server's own addresses keep the @, as the hub's links to it do; the hub's API takes either.
+        self._base = f"/user/{quote(user, safe='@')}/{server + '/' if server else ''}api/kernels"
         made = lab.api("POST", f"users/{name}/tokens", json={"note": "tests"})
         made.raise_for_status()
         self._headers = {"Authorization": f"token {made.json()['token']}"}

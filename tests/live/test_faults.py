@@ -94,14 +94,15 @@ def test_a_server_whose_container_is_killed_is_released(lab):
     lab.up("ada", {"shape": "gpu:1"})
     session = lab.session("dee")
     lab.up("dee", {"shape": "gpu:1"})
+    held = {lease["id"] for lease in lab.leases()}
     for name in ("ada", "dee"):
         lab.container(name).kill()
     until(lambda: lab.leases() == [], "both leases are closed")
     assert lab.server("ada") == {}
     page = session.get(f"{lab.url}/hub/user/dee/lab", timeout=30)
     assert "is not running" in page.text
-    reasons = {r["user"]: r["close_reason"] for r in json.loads(lab.gpulab("leases", "--all", "--json"))}
-    assert reasons["ada"] == reasons["dee"] == "exit code 137"
+    past = json.loads(lab.gpulab("leases", "--all", "--json"))
+    assert [each["close_reason"] for each in past if each["id"] in held] == ["exit code 137"] * 2
     lab.up("bo", {"shape": "gpu:1"})
 
 
@@ -125,7 +126,8 @@ def test_a_start_that_takes_too_long_is_given_up_whole(start_lab, sleepers):
     lab = start_lab(settings=SETTINGS.replace("memory: 1G", "memory: 1G, start_timeout_seconds: 5"))
     lab.add_people("ada")
     message = lab.refused("ada", {"profile": "sleeper"})
-    assert "5 s" in message
+    assert "Your server was not up within 5 s." in message
+    assert "waiting for Jupyter" in message
     until(lambda: lab.leases() == [], "the lease is closed")
     assert lab.containers() == []
     assert lab.server("ada") == {}
@@ -170,7 +172,7 @@ def test_a_refusal_has_the_same_words_everywhere(lab):
     posted = lab.spawn("eve", {"shape": "gpu:1"})
     assert posted.status_code == 409
     words = posted.json()["message"].removesuffix(" [no_capacity]")
-    assert words.startswith("You asked for 1 GPU, and none of the 2 are free (")
+    assert words.startswith("You asked for 1 GPU, and none of the 2 is free (")
     failed = lab.wait_ready("eve")
     assert failed["message"].removeprefix("Spawn failed: ").removesuffix(" [no_capacity]") == words
     page = session.get(f"{lab.url}/hub/spawn", timeout=30)

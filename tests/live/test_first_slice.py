@@ -43,8 +43,8 @@ def test_each_server_sees_exactly_its_lease(lab):
 
 def test_two_gpus_are_two_gpus(lab):
     lab.end_servers()
-    lab.add_people("ada")
-    lab.up("ada", {"shape": "gpu:2"})
-    view = sight(lab, "ada")
+    lab.add_people("dee")
+    lab.up("dee", {"shape": "gpu:2"})
+    view = sight(lab, "dee")
     assert view.nodes == ["/dev/nvidia0", "/dev/nvidia1"]
-    assert sorted(view.uuids) == sorted(granted(lab, "ada"))
+    assert sorted(view.uuids) == sorted(granted(lab, "dee"))

@@ -101,7 +101,7 @@ def test_from_the_invite_to_a_cell_that_sees_exactly_the_lease(lab, visit):
     expect(cy.locator("#lab-says")).to_contain_text("Free now: No GPU.")
     cy.click("#lab-start")
     refusal = cy.locator(".lab-error, .alert-danger").first
-    expect(refusal).to_contain_text("You asked for 1 GPU, and none of the 2 are free")
+    expect(refusal).to_contain_text("You asked for 1 GPU, and none of the 2 is free")
     for holder in ("taken by ada", "taken by bo"):
         expect(refusal).to_contain_text(holder)
     expect(refusal).to_contain_text("Start a server without GPUs")

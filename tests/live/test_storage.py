@@ -145,7 +145,6 @@ def test_links_that_a_user_plants_gain_nothing(lab, live_dir):
         "/home/lab/workspace": "/",
         "/home/lab/.ssh": f"{theirs}/home",
         "/home/lab/.cache": str(outside),
-        "/home/lab/.jupyter": str(outside),
         "/home/lab/.local": "/",
         "/workspace/outputs": f"{theirs}/workspace",
         "/workspace/code": str(outside),

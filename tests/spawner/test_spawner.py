@@ -311,6 +311,16 @@ async def test_a_server_that_ends_by_itself_is_released_without_a_stop(spawner, 
     assert list(gate.closed.values()) == ["out of memory"]
 
 
+async def test_a_start_that_takes_too_long_says_so_before_the_hub_gives_up_without_a_word(
+    spawner, fake, gate
+):
+    spawner.start_timeout = 2  # nothing answers
+    with pytest.raises(SpawnRefused, match=r"not up within 2 s.*: Docker started the container; waiting"):
+        await spawner.start()
+    await ended_by_hub(spawner)
+    assert (list(gate.closed), fake.containers) == ([f"{1:032x}"], {})
+
+
 async def test_a_cancel_while_the_grant_is_under_way_loses_no_lease(spawner, gate):
     gate.waits = threading.Event()
     start = asyncio.ensure_future(spawner.start())
