@@ -8,8 +8,8 @@ The rules, in the order of what they protect:
   mixed, small ones first.
 - Several GPUs are near each other, and what is left serves the largest later request: the measure of both is
   in `nearness`. A single GPU is taken where it breaks the least.
-- A slice comes from the GPU that is already used the most (by memory), so that others stay free as a whole;
-  there it is the one that leaves the most room, by the measure in `slices`.
+- A slice comes from where it leaves the most room, by the measure in `slices`: from a GPU that is used
+  already, so that others stay free as a whole, and from its broken half before its free one.
 - A wish of memory gets the tightest slice that fits, and a whole GPU only where no slice fits. A device of
   unknown memory cannot promise any.
 - Equal choices are made by NVML index: the same state gives the same answer, in whatever order devices come.
@@ -102,24 +102,12 @@ def _usage(stock: Stock, withheld: Set[str]) -> dict[str, int]:
 def _one(
     stock: Stock, groups: ByGpu, withheld: Set[str], usage: Mapping[str, int]
 ) -> tuple[Device, ...] | None:
-    """Return one free device: a slice of the most used GPU that has one, or a whole GPU."""
-    best: tuple[int, Device] | None = None
-    for gpu, used in usage.items():
-        device = next((d for d in groups.get(gpu, ()) if d.key not in withheld), None)
-        if device is None:
-            continue
-        if best is None or (-used, _rank(device)) < (-best[0], _rank(best[1])):
-            best = (used, device)
-    if best is not None:
-        gpu = best[1].gpu_uuid
-        free = [d for d in groups[gpu] if d.key not in withheld]
-        return (roomiest(free, stock.by_gpu.get(gpu, ()), withheld),)
+    """Return one free device: a slice, of a GPU in use where one will do, or a whole GPU."""
+    opened = [d for gpu in usage for d in groups.get(gpu, ()) if d.key not in withheld]
+    if opened:
+        return (roomiest(opened, stock.by_gpu, withheld, usage),)
     untouched = (group[0] for gpu, group in groups.items() if gpu not in usage)
     first = next(untouched, None)
     if first is None or first.is_slice:
         return (first,) if first else None
     return _together(chain((first,), untouched), 1, stock.near)
-
-
-def _rank(device: Device) -> tuple[bool, int, str]:
-    return (device.index is None, device.index or 0, device.gpu_uuid)

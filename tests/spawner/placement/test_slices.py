@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,7 +8,6 @@ from gpulab_spawner.placement.allocator import place
 from gpulab_spawner.placement.devices import Device, Gpu, MigDevice, slice_key
 from gpulab_spawner.placement.inventory import Inventory
 from gpulab_spawner.placement.request import Slice
-from gpulab_spawner.placement.slices import roomiest
 
 
 def piece(start, size=1, profile="1g.10gb"):
@@ -39,15 +40,34 @@ def test_large_slices_count_with_all_that_they_cover():
 
 
 @given(st.sets(st.integers(0, 6), max_size=6))
-def test_no_other_slice_leaves_more_clear_blocks(taken):
-    free = [d for d in SEVEN if d.start not in taken]
-    chosen = roomiest(free, SEVEN, {d.key for d in SEVEN if d.start in taken})
-
+def test_no_other_slice_of_the_gpu_leaves_more_clear_blocks(taken):
     def clear(start):
         held = {*taken, start}
         return [sum(held.isdisjoint(range(at, at + size)) for at in range(0, 8, size)) for size in (8, 4, 2)]
 
-    assert clear(chosen.start) == max(clear(d.start) for d in free)
+    chosen = given_start(SEVEN, "1g.10gb", *taken)
+    assert clear(chosen) == max(clear(d.start) for d in SEVEN if d.start not in taken)
+
+
+def on(gpu, device):
+    key = slice_key(f"GPU-{gpu}", device.profile, device.start)
+    return replace(device, key=key, uuid=f"MIG-{gpu}-{device.start}", gpu_uuid=f"GPU-{gpu}", index=gpu)
+
+
+@pytest.mark.parametrize(
+    ("taken", "given_"),
+    [
+        ({(1, 0)}, (1, 1)),  # of a GPU in use, not of the first
+        ({(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)}, (1, 1)),  # a half that is broken, not a clear one
+        ({(0, 0), (1, 0), (1, 2)}, (1, 1)),  # of two broken halves, that of the GPU used more
+        ({(0, 0), (0, 1), (1, 0), (1, 4)}, (1, 1)),  # of two GPUs used alike, the place that breaks less
+    ],
+)
+def test_room_is_looked_for_on_all_gpus(taken, given_):
+    devices = [on(gpu, piece(start)) for gpu in (0, 1) for start in range(7)]
+    withheld = {d.key: "taken" for d in devices if (d.index, d.start) in taken}
+    (device,) = place(devices, Slice("1g.10gb"), withheld)
+    assert (device.index, device.start) == given_
 
 
 def machine(*migs):
