@@ -145,6 +145,12 @@ def known_containers(connection: Connection, container_ids: Iterable[str]) -> di
     return {str(row.container_id): row.id for row in rows}
 
 
+def closed_among(connection: Connection, lease_ids: Iterable[str]) -> frozenset[str]:
+    """Return which of these leases are closed."""
+    mine = select(LeaseRow.id).where(LeaseRow.id.in_(list(lease_ids)), LeaseRow.closed_at.is_not(None))
+    return frozenset(connection.execute(mine).scalars())
+
+
 def last_choice(connection: Connection, user: str, server: str) -> dict[str, str] | None:
     """Return what a server's last lease asked for as user_options, None if it never had one.
 

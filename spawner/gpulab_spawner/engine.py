@@ -41,6 +41,7 @@ class ContainerState:
         finished_at: RFC 3339 time of its end, "" while it runs.
         labels: Its labels.
         addresses: Network name to IP address.
+        memory_bytes: Its limit of memory, 0 for none.
         image: Reference of its image, as it was created with.
         created_at: RFC 3339 time of its creation.
         nodes: Host paths of the device nodes passed to it.
@@ -57,6 +58,7 @@ class ContainerState:
     finished_at: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     addresses: Mapping[str, str] = field(default_factory=dict)
+    memory_bytes: int = 0
     image: str = ""
     created_at: str = ""
     nodes: tuple[str, ...] = ()
@@ -317,6 +319,7 @@ def _state(found: Mapping[str, Any]) -> ContainerState:
         finished_at=str(state.get("FinishedAt") or "") if ended else "",
         labels=dict(config.get("Labels") or {}),
         addresses={name: str(n.get("IPAddress") or "") for name, n in networks.items() if n},
+        memory_bytes=int(host.get("Memory") or 0),
         image=str(config.get("Image") or ""),
         created_at=str(found.get("Created") or ""),
         nodes=tuple(str(d["PathOnHost"]) for d in host.get("Devices") or ()),
