@@ -18,13 +18,14 @@ from sqlalchemy.exc import IntegrityError
 from gpulab_hub import ledger
 from gpulab_hub.accounting.memory import require_memory
 from gpulab_hub.ledger import Ledger, Turn
+from gpulab_hub.lifecycle import Actor, Boot, Cause, State
 from gpulab_hub.standing import OpenLease, Standing
 from gpulab_hub.visible import holder_words
 from gpulab_hub.when import say_time
 from gpulab_hub.withheld import Survey, withheld
 from gpulab_hub.witness import sign
 from gpulab_spawner.errors import LeaseConflict
-from gpulab_spawner.gate import FindPerson, Gate, Lease, LeaseRequest, Person
+from gpulab_spawner.gate import Ended, FindPerson, Gate, Held, Lease, LeaseRequest, Person
 from gpulab_spawner.placement.allocator import place
 from gpulab_spawner.placement.availability import Offer, offers
 from gpulab_spawner.placement.devices import Device
@@ -56,6 +57,7 @@ class Surroundings:
         find_person: Person of a hub name, made at their first spawn.
         host_memory: Memory of the host in bytes.
         clock: Unix time in seconds.
+        boot: The machine's present boot.
         offered: Whether a profile (its slug) offers a shape: refusals suggest no others.
     """
 
@@ -63,6 +65,7 @@ class Surroundings:
     find_person: FindPerson
     host_memory: Callable[[], int]
     clock: Callable[[], float]
+    boot: Boot
     offered: Callable[[str, Shape], bool] = lambda profile, shape: True
 
 
@@ -136,7 +139,33 @@ class Admission:
             LeaseConflict: The lease is not open any more: the container must not run.
         """
         with self._ledger.turn() as turn:
-            ledger.note_container(turn, lease_id, container_id, name)
+            ledger.note_container(turn, lease_id, container_id, name, self._around.clock())
+
+    def note_running(self, lease_id: str) -> None:
+        """Record that the server of a lease answers."""
+        with self._ledger.turn() as turn:
+            ledger.note_running(turn, lease_id, self._around.clock())
+
+    def note_stopping(self, lease_id: str, reason: str) -> None:
+        """Record that the end of a server was asked for."""
+        with self._ledger.turn() as turn:
+            ledger.begin_closing(turn, lease_id, Cause.STOPPED, reason, self._around.clock(), Actor.SPAWNER)
+
+    def note_ended(self, lease_id: str, ended: Ended) -> None:
+        """Record how the container of a lease ended."""
+        with self._ledger.turn() as turn:
+            ledger.note_ended(turn, lease_id, ended, self._around.boot, self._around.clock())
+
+    def open_lease_of(self, user: str, server: str) -> Held | None:
+        """Return what is known of the open lease of a user's server."""
+        person = self._around.find_person(user)
+        standing = self._ledger.standing()
+        lease_id = standing.servers.get((person.id, server))
+        if lease_id is None:
+            return None
+        lease = standing.leases[lease_id]
+        answered = lease.state not in (State.GRANTED, State.STARTING)
+        return Held(lease.id, lease.container_id, answered)
 
     def close_lease(self, lease_id: str, reason: str) -> None:
         """Close a lease and free its devices; one that is closed or unknown stays as it is."""
@@ -152,13 +181,34 @@ class Admission:
         def note_container(lease_id: str, container_id: str, name: str) -> None:
             self.note_container(lease_id, container_id, name)
 
+        def note_running(lease_id: str) -> None:
+            self.note_running(lease_id)
+
+        def note_stopping(lease_id: str, reason: str) -> None:
+            self.note_stopping(lease_id, reason)
+
+        def note_ended(lease_id: str, ended: Ended) -> None:
+            self.note_ended(lease_id, ended)
+
         def close_lease(lease_id: str, reason: str) -> None:
             self.close_lease(lease_id, reason)
+
+        def open_lease_of(user: str, server: str) -> Held | None:
+            return self.open_lease_of(user, server)
 
         def find_person(name: str) -> Person:
             return self._around.find_person(name)
 
-        return Gate(open_lease, note_container, close_lease, find_person)
+        return Gate(
+            open_lease,
+            note_container,
+            note_running,
+            note_stopping,
+            note_ended,
+            close_lease,
+            open_lease_of,
+            find_person,
+        )
 
     def view(self, viewer: str, *, is_admin: bool = False) -> View:
         """Return the state of the lab in words for a viewer, by the rules that admission uses."""
@@ -206,7 +256,7 @@ class Admission:
             )
             devices = self._place(turn, request, survey, now)
             lease = self._lease(request, person, devices, now)
-            ledger.add(turn, lease, request, self._node)
+            ledger.add(turn, lease, request, self._node, self._around.boot.id)
         return lease
 
     def _place(
@@ -256,7 +306,9 @@ def _view(
     return View(
         survey=survey,
         holders=standing.holders,
-        withheld=withheld(survey, standing.holders, standing.cordons, words) if survey else {},
+        withheld=withheld(survey, standing.holders, standing.cordons, words, standing.quarantined.values())
+        if survey
+        else {},
         now=now,
     )
 
@@ -266,9 +318,13 @@ def _refuse_second(standing: Standing, person: Person, server: str) -> None:
     if lease_id is None:
         return
     state = standing.leases[lease_id].state
-    doing = "starting" if state in (ledger.GRANTED, ledger.STARTING) else "running"
+    doing = {
+        State.GRANTED: "already starting",
+        State.STARTING: "already starting",
+        State.CLOSING: "just ending",
+    }
     raise LeaseConflict(
-        f"Your server is already {doing}.",
-        next_step="Wait until it is up; to start it anew, stop it first.",
+        f"Your server is {doing.get(State(state), 'already running')}.",
+        next_step="Wait a moment; to start it anew, stop it first or end it on the GPUs page.",
         details={"lease": lease_id, "server": server},
     )

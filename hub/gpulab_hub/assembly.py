@@ -20,6 +20,7 @@ from gpulab_hub.deploy.machine import ThisMachine
 from gpulab_hub.deploy.record import LabRecord
 from gpulab_hub.doctor.examination import injection_way
 from gpulab_hub.doctor.injection import Way
+from gpulab_hub.lifecycle import Boot
 from gpulab_hub.migrations import require_current
 from gpulab_hub.pages.spawn_page import LabNow
 from gpulab_hub.paths import LabPaths
@@ -145,11 +146,18 @@ def _admission(paths: LabPaths, settings: Settings, database: Database, catalogu
             find_person=find_person,
             host_memory=lambda: int(psutil.virtual_memory().total),
             clock=time.time,
+            boot=this_boot(),
             offered=offered,
         ),
         node=socket.gethostname(),
         signing_key=bytes.fromhex(paths.signing_key.read_text(encoding="ascii").strip()),
     )
+
+
+def this_boot() -> Boot:
+    """Return this machine's present boot."""
+    found = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return Boot(found, psutil.boot_time())
 
 
 def injector(paths: LabPaths, record: LabRecord, settings: Settings) -> Inject:

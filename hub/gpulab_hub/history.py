@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,14 +35,21 @@ class Record:
         profile: Slug of the profile.
         shape: What was asked, as text.
         image: Image reference.
-        state: `granted`, `starting` or `closed`.
+        state: A state of `gpulab_hub.lifecycle`.
         memory_bytes: Host memory guaranteed.
         opened_at: When it was granted.
         ends_at: Declared end, None if none.
         container_id: Its container, None before there is one.
         container_name: Name of that container.
         closed_at: When it was closed, None while open.
-        close_reason: Why it was closed.
+        close_reason: Why it was closed; of a lease that is closing, why it will be.
+        state_since: When the state was last changed.
+        boot_id: The kernel's id of the machine's boot in which it was granted.
+        cause: Why it ended, as a code of `gpulab_hub.lifecycle`.
+        exit_code: Exit code of its container.
+        ended_at: When its container ended.
+        last_words: The end of its container's output. Its owner's alone.
+        trouble: What is wrong with its devices.
         devices: What it holds, or held.
     """
 
@@ -61,6 +69,13 @@ class Record:
     container_name: str | None
     closed_at: float | None
     close_reason: str | None
+    state_since: float | None = None
+    boot_id: str | None = None
+    cause: str | None = None
+    exit_code: int | None = None
+    ended_at: float | None = None
+    last_words: str | None = None
+    trouble: str | None = None
     devices: tuple[HeldDevice, ...] = ()
 
 
@@ -81,6 +96,13 @@ _COLUMNS: Select[*tuple[Any, ...]] = select(
     LeaseRow.container_name,
     LeaseRow.closed_at,
     LeaseRow.close_reason,
+    LeaseRow.state_since,
+    LeaseRow.boot_id,
+    LeaseRow.cause,
+    LeaseRow.exit_code,
+    LeaseRow.ended_at,
+    LeaseRow.last_words,
+    LeaseRow.trouble,
 )
 
 
@@ -100,6 +122,33 @@ def find(connection: Connection, lease_id: str) -> Record | None:
     """Return a lease, or None if there is none of that id."""
     records = _records(connection, _COLUMNS.where(LeaseRow.id == lease_id))
     return records[0] if records else None
+
+
+def past_of(connection: Connection, person_id: str, *, limit: int) -> list[Record]:
+    """Return a person's ended leases, the newest first."""
+    ended = _COLUMNS.where(LeaseRow.person_id == person_id, LeaseRow.closed_at.is_not(None))
+    return _records(connection, ended.order_by(LeaseRow.closed_at.desc(), LeaseRow.id).limit(limit))
+
+
+def newest_of(connection: Connection, person_id: str, server: str) -> Record | None:
+    """Return the newest lease of a person's server, open or not; None if it never had one."""
+    mine = _COLUMNS.where(LeaseRow.person_id == person_id, LeaseRow.server == server)
+    records = _records(connection, mine.order_by(LeaseRow.opened_at.desc(), LeaseRow.id).limit(1))
+    return records[0] if records else None
+
+
+def known_containers(connection: Connection, container_ids: Iterable[str]) -> dict[str, str]:
+    """Return which of these containers a lease was ever given to: container id to lease id."""
+    rows = connection.execute(
+        select(LeaseRow.container_id, LeaseRow.id).where(LeaseRow.container_id.in_(list(container_ids)))
+    )
+    return {str(row.container_id): row.id for row in rows}
+
+
+def closed_among(connection: Connection, lease_ids: Iterable[str]) -> frozenset[str]:
+    """Return which of these leases are closed."""
+    mine = select(LeaseRow.id).where(LeaseRow.id.in_(list(lease_ids)), LeaseRow.closed_at.is_not(None))
+    return frozenset(connection.execute(mine).scalars())
 
 
 def last_choice(connection: Connection, user: str, server: str) -> dict[str, str] | None:

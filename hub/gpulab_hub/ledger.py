@@ -7,10 +7,12 @@ Locking, by subject:
 - A transaction that has its turn does no I/O but the database's: no Docker, no file, no network.
 - What comes of a turn (a lease, a free device) is handed out after the commit.
 
+Every change of a lease is a transition of `gpulab_hub.lifecycle`, which is asked before it is written.
+
 Turns are numbered by a row that each of them raises. A process that made the last turn itself knows what
 open leases hold without reading them again, and the number proves it: a decision costs the same with 2,000
-open leases as with two. So nothing but this module writes the three tables (a test says so), and behind it
-stand the unique indexes, which hold against every writer.
+open leases as with two. So nothing but this module (and `quarantine`) writes
+these tables (a test says so), and behind it stand the unique indexes, which hold against every writer.
 
 `lease_devices.open` is true exactly while the lease is open: `add` and `close` are its only writers.
 """
@@ -32,20 +34,24 @@ from sqlalchemy import (
     case,
     delete,
     false,
+    func,
     insert,
     select,
     update,
 )
 
+from gpulab_hub import quarantine
 from gpulab_hub.database import reading, writing
+from gpulab_hub.lifecycle import Actor, Boot, Cause, State, cause_of, ended_as, require, words_of
 from gpulab_hub.schema import Cordon, LeaseDevice, LeaseRow, Lock
 from gpulab_hub.standing import OpenLease, Standing
+from gpulab_hub.when import date_and_time
 from gpulab_spawner.errors import LeaseConflict, Refusal
-from gpulab_spawner.gate import Lease, LeaseRequest
+from gpulab_spawner.gate import Ended, Lease, LeaseRequest
 from gpulab_spawner.placement.devices import Device
 
-GRANTED, STARTING, CLOSED = "granted", "starting", "closed"
 _REASON_LENGTH = 500
+_WORDS_LENGTH = 8000
 
 _NUMBER = select(Lock.counter).where(Lock.name == "ledger")
 _TURN = update(Lock).where(Lock.name == "ledger").values(counter=Lock.counter + 1).returning(Lock.counter)
@@ -71,8 +77,11 @@ _CLOSE = (
     .values(
         # A clock that was set back does not make a lease end before it began.
         closed_at=case((LeaseRow.opened_at > bindparam("at"), LeaseRow.opened_at), else_=bindparam("at")),
-        close_reason=bindparam("reason"),
-        state=CLOSED,
+        # What was written when its end was asked for, or seen, is nearer to the truth.
+        close_reason=func.coalesce(LeaseRow.close_reason, bindparam("why")),
+        cause=func.coalesce(LeaseRow.cause, bindparam("code")),
+        state=bindparam("final"),
+        state_since=bindparam("at"),
     )
 )
 _FREE = (
@@ -161,12 +170,58 @@ def uncordon(turn: Turn, device: str) -> bool:
     return turn.standing.cordons.pop(device, None) is not None
 
 
-def add(turn: Turn, lease: Lease, request: LeaseRequest, node: str) -> None:
+def add(turn: Turn, lease: Lease, request: LeaseRequest, node: str, boot_id: str | None = None) -> None:
     """Write a new lease with its devices.
+
+    Args:
+        turn: The turn.
+        lease: The lease.
+        request: What was asked.
+        node: Host name of the machine.
+        boot_id: The kernel's id of the machine's boot.
 
     Raises:
         sqlalchemy.exc.IntegrityError: The server has an open lease, or a device is in one.
     """
+    require(None, State.GRANTED, Actor.ADMISSION)
+    _insert(turn, lease, request, node, boot_id, State.GRANTED)
+
+
+def adopt(
+    turn: Turn,
+    lease: Lease,
+    request: LeaseRequest,
+    node: str,
+    boot_id: str | None,
+    container: tuple[str, str],
+) -> None:
+    """Write anew the lease of a running container that the ledger does not know.
+
+    Args:
+        turn: The turn.
+        lease: The lease, as its container tells it.
+        request: What was asked, as far as it can be told.
+        node: Host name of the machine.
+        boot_id: The kernel's id of the machine's boot.
+        container: Id and name of the container.
+
+    Raises:
+        sqlalchemy.exc.IntegrityError: The lease is there, or its server or a device is in another open one.
+    """
+    require(None, State.RUNNING, Actor.RECONCILE)
+    _insert(turn, lease, request, node, boot_id, State.RUNNING, *container)
+
+
+def _insert(
+    turn: Turn,
+    lease: Lease,
+    request: LeaseRequest,
+    node: str,
+    boot_id: str | None,
+    state: State,
+    container_id: str | None = None,
+    container_name: str | None = None,
+) -> None:
     row = {
         "id": lease.id,
         "node": node,
@@ -176,10 +231,14 @@ def add(turn: Turn, lease: Lease, request: LeaseRequest, node: str) -> None:
         "profile": lease.profile,
         "shape": str(request.shape),
         "image": request.image,
-        "state": GRANTED,
+        "state": state,
         "memory_bytes": lease.memory_bytes,
         "opened_at": lease.opened_at,
         "ends_at": lease.ends_at,
+        "state_since": lease.opened_at,
+        "boot_id": boot_id,
+        "container_id": container_id,
+        "container_name": container_name,
     }
     turn.changed = True
     turn.connection.execute(insert(LeaseRow), row)
@@ -192,52 +251,162 @@ def add(turn: Turn, lease: Lease, request: LeaseRequest, node: str) -> None:
             person_id=lease.person.id,
             user=request.user,
             server=lease.server,
-            state=GRANTED,
+            state=state,
             memory_bytes=lease.memory_bytes,
             ends_at=lease.ends_at,
+            container_id=container_id,
             devices=tuple(device.key for device in lease.devices),
         )
     )
 
 
-def note_container(turn: Turn, lease_id: str, container_id: str, name: str) -> None:
+def note_container(
+    turn: Turn, lease_id: str, container_id: str, name: str, at: float, actor: Actor = Actor.SPAWNER
+) -> None:
     """Record the container of an open lease; the same one twice is fine.
 
     Raises:
-        LeaseConflict: The lease is closed or not there, or has another container: the caller's container must
-            not run.
+        LeaseConflict: The lease is closed, closing or not there, or has another container: the caller's
+            container must not run.
     """
     lease = turn.standing.leases.get(lease_id)
-    if lease is None:
+    if lease is None or lease.state == State.CLOSING:
         raise LeaseConflict(
             "The grant of your server was withdrawn while it started.",
             next_step="Start it again.",
             details={"lease": lease_id},
         )
-    if lease.container_id not in (None, container_id):
+    if lease.container_id == container_id:
+        return
+    if lease.container_id is not None:
         raise LeaseConflict(
             "Your server has a container already.",
             next_step="Stop it, then start it again.",
             details={"lease": lease_id, "container": lease.container_id},
         )
+    _move(turn, lease, State.STARTING, actor, at, {"container_id": container_id, "container_name": name})
+
+
+def note_running(turn: Turn, lease_id: str, at: float, actor: Actor = Actor.SPAWNER) -> None:
+    """Record that the server of a lease answers, or was seen again; one that is closed or closing stays."""
+    lease = turn.standing.leases.get(lease_id)
+    if lease is not None and lease.state not in (State.RUNNING, State.CLOSING):
+        _move(turn, lease, State.RUNNING, actor, at)
+
+
+def note_unknown(turn: Turn, lease_id: str, at: float) -> None:
+    """Record that Docker cannot tell what became of the container of a running lease."""
+    lease = turn.standing.leases.get(lease_id)
+    if lease is not None and lease.state == State.RUNNING:
+        _move(turn, lease, State.UNKNOWN, Actor.RECONCILE, at)
+
+
+def begin_closing(turn: Turn, lease_id: str, cause: Cause, reason: str, at: float, actor: Actor) -> bool:
+    """Record that a lease is to end, and why; return whether it is open. The first reason stays."""
+    lease = turn.standing.leases.get(lease_id)
+    if lease is None:
+        return False
+    if lease.state != State.CLOSING:
+        why = {"cause": cause, "close_reason": reason[:_REASON_LENGTH]}
+        _move(turn, lease, State.CLOSING, actor, at, why)
+    return True
+
+
+def note_ended(
+    turn: Turn,
+    lease_id: str,
+    ended: Ended,
+    boot: Boot,
+    at: float,
+    actor: Actor = Actor.SPAWNER,
+    cause: Cause | None = None,
+) -> None:
+    """Record how the container of a lease ended, while it is still there to tell; the first record stays.
+
+    Args:
+        turn: The turn.
+        lease_id: The lease; one that is not open changes nothing.
+        ended: What Docker says.
+        boot: The machine's present boot.
+        at: Unix time in seconds.
+        actor: Who writes it.
+        cause: Why it ended where that is known better than one container can tell.
+    """
+    lease = turn.standing.leases.get(lease_id)
+    if lease is None:
+        return
+    row = turn.connection.execute(
+        select(LeaseRow.boot_id, LeaseRow.ended_at).where(LeaseRow.id == lease_id)
+    ).one()
+    cause = cause or cause_of(ended, row.boot_id, boot)
+    begin_closing(turn, lease_id, cause, words_of(cause, ended, boot, date_and_time), at, actor)
+    if row.ended_at is not None:
+        return
+    ended_at = boot.at if cause == Cause.RESTARTED else ended.at
     turn.changed = True
     turn.connection.execute(
         update(LeaseRow)
         .where(LeaseRow.id == lease_id)
-        .values(container_id=container_id, container_name=name, state=STARTING)
+        .values(
+            exit_code=ended.exit_code,
+            ended_at=at if ended_at is None else ended_at,
+            last_words=ended.last_words[-_WORDS_LENGTH:].replace("\0", ""),
+        )
     )
-    turn.standing.put(replace(lease, container_id=container_id, state=STARTING))
 
 
-def close(turn: Turn, lease_id: str, reason: str, at: float) -> bool:
-    """Close a lease and free its devices; return whether it was open."""
+def note_trouble(turn: Turn, lease_id: str, trouble: str | None) -> None:
+    """Record what is wrong with the devices of an open lease, None for nothing."""
+    if lease_id not in turn.standing.leases:
+        return
     turn.changed = True
-    given = {"lease": lease_id, "at": at, "reason": reason[:_REASON_LENGTH]}
+    turn.connection.execute(update(LeaseRow).where(LeaseRow.id == lease_id).values(trouble=trouble))
+
+
+def close(
+    turn: Turn,
+    lease_id: str,
+    reason: str,
+    at: float,
+    actor: Actor = Actor.SPAWNER,
+    cause: Cause | None = None,
+) -> bool:
+    """Close a lease and free its devices; return whether it was open.
+
+    Only for a lease whose container is gone, by Docker's word. A reason that was written when its end was
+    asked for, or seen, stays.
+    """
+    lease = turn.standing.leases.get(lease_id)
+    final = State.CLOSED
+    if lease is not None:
+        final = ended_as(State(lease.state))
+        require(State(lease.state), final, actor)
+    if final == State.LOST:
+        cause = cause or Cause.GONE
+    turn.changed = True
+    given = {"lease": lease_id, "at": at, "why": reason[:_REASON_LENGTH], "final": final, "code": cause}
     if turn.connection.execute(_CLOSE, given).rowcount == 0:
         return False
     turn.connection.execute(_FREE, {"lease": lease_id})
     turn.standing.drop(lease_id)
     return True
+
+
+def _move(
+    turn: Turn,
+    lease: OpenLease,
+    to: State,
+    actor: Actor,
+    at: float,
+    values: dict[str, str] | None = None,
+) -> None:
+    require(State(lease.state), to, actor)
+    turn.changed = True
+    turn.connection.execute(
+        update(LeaseRow).where(LeaseRow.id == lease.id).values(state=to, state_since=at, **(values or {}))
+    )
+    container_id = (values or {}).get("container_id", lease.container_id)
+    turn.standing.put(replace(lease, state=to, container_id=container_id))
 
 
 def _read(connection: Connection, number: int) -> Standing:
@@ -250,6 +419,7 @@ def _read(connection: Connection, number: int) -> Standing:
         standing.put(lease)
     for row in connection.execute(select(Cordon.device, Cordon.reason)):
         standing.cordons[row.device] = row.reason
+    standing.quarantined = quarantine.read(connection)
     return standing
 
 

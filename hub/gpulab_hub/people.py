@@ -56,6 +56,12 @@ def find_person(engine: Engine, name: str) -> Person | None:
         return _person(row) if row else None
 
 
+def people_of_lab(engine: Engine) -> dict[str, Person]:
+    """Return everybody who has a name now, by their id."""
+    with reading(engine) as connection, Session(connection) as session:
+        return {row.id: _person(row) for row in session.scalars(select(Row).where(Row.name.is_not(None)))}
+
+
 def ensure_person(engine: Engine, name: str, now: float, uid_base: int) -> Person:
     """Return the person of a hub name, making their record the first time.
 

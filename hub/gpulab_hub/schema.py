@@ -142,6 +142,20 @@ class LeaseRow(Base):
     container_name: Mapped[str | None] = mapped_column(Text)
     closed_at: Mapped[float | None] = mapped_column(Float(53))
     close_reason: Mapped[str | None] = mapped_column(Text)
+    """Why it ended in words; in a lease that is closing, why it will have."""
+    state_since: Mapped[float | None] = mapped_column(Float(53))
+    """When `state` was last changed; NULL only in rows of the first release that were never changed since."""
+    boot_id: Mapped[str | None] = mapped_column(String(36))
+    """The kernel's id of the machine's boot in which it was granted."""
+    cause: Mapped[str | None] = mapped_column(String(16))
+    """Why it ended, as a code (`gpulab_hub.lifecycle.Cause`)."""
+    exit_code: Mapped[int | None] = mapped_column(Integer)
+    ended_at: Mapped[float | None] = mapped_column(Float(53))
+    """When its container ended, as Docker tells it."""
+    last_words: Mapped[str | None] = mapped_column(Text)
+    """The end of its container's output. Its owner's alone."""
+    trouble: Mapped[str | None] = mapped_column(Text)
+    """What is wrong with its devices while it runs, in words for its owner."""
 
 
 class LeaseDevice(Base):
@@ -179,6 +193,26 @@ class Cordon(Base):
     reason: Mapped[str] = mapped_column(Text)
     by: Mapped[str] = mapped_column(Text)
     since: Mapped[float] = mapped_column(Float(53))
+
+
+class Quarantine(Base):
+    """A running container of ours whose devices are no lease's: they are withheld until it is gone."""
+
+    __tablename__ = "quarantines"
+
+    container_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    container_name: Mapped[str] = mapped_column(Text)
+    lease_id: Mapped[str | None] = mapped_column(String(32))
+    """Lease that its label names."""
+    person_id: Mapped[str | None] = mapped_column(String(32))
+    """Person that its label names; there need not be one."""
+    server: Mapped[str] = mapped_column(Text)
+    devices: Mapped[str] = mapped_column(Text)
+    """JSON list of device keys; a UUID stands for a device that the inventory did not know."""
+    reason: Mapped[str] = mapped_column(Text)
+    since: Mapped[float] = mapped_column(Float(53))
+    end_asked_by: Mapped[str | None] = mapped_column(Text)
+    """Who wants it stopped; the reconcile loop then does it."""
 
 
 class Lock(Base):

@@ -15,7 +15,7 @@ class OpenLease:
         person_id: Whose it is, for life.
         user: Their hub name at the grant.
         server: Name of the server, "" for the default one.
-        state: `granted` or `starting`.
+        state: One of the open states of `gpulab_hub.lifecycle`.
         memory_bytes: Host memory guaranteed.
         ends_at: Declared end in Unix seconds, None if none.
         container_id: Its container, None before there is one.
@@ -34,6 +34,33 @@ class OpenLease:
     devices: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A running container of ours whose devices are no lease's.
+
+    Attributes:
+        container_id: The container.
+        container_name: Its name.
+        lease_id: Lease that its label names.
+        person_id: Person that its label names; there need not be one.
+        server: Server that its label names.
+        devices: Keys of its devices; a UUID stands for one that the inventory did not know.
+        reason: Why it is held so, in words.
+        since: Unix time in seconds, 0 until it is written.
+        end_asked_by: Who wants it stopped, None while nobody does.
+    """
+
+    container_id: str
+    container_name: str
+    lease_id: str | None
+    person_id: str | None
+    server: str
+    devices: tuple[str, ...]
+    reason: str
+    since: float = 0.0
+    end_asked_by: str | None = None
+
+
 @dataclass(slots=True)
 class Standing:
     """All open leases and cordons as of a turn of the ledger.
@@ -47,6 +74,7 @@ class Standing:
         holders: The lease that holds a device, by the device's key.
         promised: Host memory guaranteed, by node.
         cordons: Key of a cordoned device, or UUID of a GPU, to the reason.
+        quarantined: Containers in quarantine, by their id.
     """
 
     number: int
@@ -55,6 +83,7 @@ class Standing:
     holders: dict[str, OpenLease] = field(default_factory=dict)
     promised: dict[str, int] = field(default_factory=dict)
     cordons: dict[str, str] = field(default_factory=dict)
+    quarantined: dict[str, Quarantined] = field(default_factory=dict)
 
     def put(self, lease: OpenLease) -> None:
         """Add a lease, or replace it by a newer state of itself."""
@@ -83,4 +112,5 @@ class Standing:
             dict(self.holders),
             dict(self.promised),
             dict(self.cordons),
+            dict(self.quarantined),
         )

@@ -24,3 +24,8 @@ def say_time(at: float, now: float, zone: tzinfo | None = None) -> str:
         return f"{_DAYS[moment.weekday()]} {clock}"
     date = f"{moment.day} {_MONTHS[moment.month - 1]}"
     return f"{date} {clock}" if moment.year == today.year else f"{date} {moment.year} {clock}"
+
+
+def date_and_time(at: float, zone: tzinfo | None = None) -> str:
+    """Return a time that stays clear whenever it is read: `2026-11-30 15:40`."""
+    return f"{datetime.fromtimestamp(at, zone):%Y-%m-%d %H:%M}"

@@ -5,6 +5,7 @@ reasons, the first that holds is told:
 
 - an open lease holds the device;
 - a device or its whole GPU is cordoned;
+- a container in quarantine has it;
 - a process is on it, though no lease holds it: somebody works past the lab, or an ended server lingers;
 - a lease holds a device of the same GPU that is no longer there: the MIG layout was changed under a running
   server, whose container still reaches into that GPU.
@@ -12,16 +13,17 @@ reasons, the first that holds is told:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, KeysView, Mapping
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
 from dataclasses import dataclass
 
-from gpulab_hub.standing import OpenLease
+from gpulab_hub.standing import OpenLease, Quarantined
 from gpulab_spawner.placement.devices import Gpu
 from gpulab_spawner.placement.inventory import Inventory
 from gpulab_spawner.placement.stock import Stock
 
 OUTSIDE = "held by a process outside the lab"
 LINGERING = "still in use by a container that has no lease"
+QUARANTINED = "held by a server without a lease, which an admin must look at"
 CHANGED = "held back: its GPU was divided anew while a server used it"
 
 
@@ -74,6 +76,12 @@ class Survey:
         found = tuple(o for gpu in inventory.gpus for o in _occupants(gpu, by_gpu, instances))
         return cls(inventory, stock, by_gpu, found)
 
+    def key_of(self, named: str) -> str:
+        """Return the key of a device that is named by its key or its present UUID, else what was given."""
+        if named in self.stock.by_key:
+            return named
+        return next((device.key for device in self.stock.devices if device.uuid == named), named)
+
 
 class Withheld(Mapping[str, str]):
     """The devices that must not be granted, each with the reason in words.
@@ -118,6 +126,7 @@ def withheld(
     holders: Mapping[str, OpenLease],
     cordons: Mapping[str, str],
     words: Callable[[OpenLease], str],
+    quarantined: Iterable[Quarantined] = (),
 ) -> Withheld:
     """Return the devices that must not be granted, with the reasons.
 
@@ -126,11 +135,15 @@ def withheld(
         holders: The open lease that holds a device, by the device's key.
         cordons: Key of a cordoned device, or UUID of a GPU, to the admin's reason.
         words: Why a held device is taken, in words for the reader.
+        quarantined: Containers in quarantine.
     """
     others: dict[str, str] = {}
     for key, reason in cordons.items():
         for device in (key, *survey.by_gpu.get(key, ())):
             others.setdefault(device, f"cordoned: {reason}")
+    for container in quarantined:
+        for named in container.devices:
+            others.setdefault(survey.key_of(named), QUARANTINED)
     for occupant in survey.occupants:
         if occupant.certain or not _shares(survey, holders, occupant):
             others.setdefault(occupant.device, LINGERING if occupant.container_id else OUTSIDE)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import docker
@@ -21,6 +22,7 @@ import urllib3
 from docker.errors import APIError, DockerException, NotFound
 
 from gpulab_spawner.errors import EngineUnavailable, NameHeld, StartFailed
+from gpulab_spawner.gate import Ended
 
 REMOVAL_DEADLINE_SECONDS = 30.0
 
@@ -39,6 +41,12 @@ class ContainerState:
         finished_at: RFC 3339 time of its end, "" while it runs.
         labels: Its labels.
         addresses: Network name to IP address.
+        memory_bytes: Its limit of memory, 0 for none.
+        image: Reference of its image, as it was created with.
+        created_at: RFC 3339 time of its creation.
+        nodes: Host paths of the device nodes passed to it.
+        device_ids: Ids in its device requests: UUIDs or CDI names.
+        variables: Its variables that begin with GPULAB_.
     """
 
     id: str
@@ -50,6 +58,12 @@ class ContainerState:
     finished_at: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     addresses: Mapping[str, str] = field(default_factory=dict)
+    memory_bytes: int = 0
+    image: str = ""
+    created_at: str = ""
+    nodes: tuple[str, ...] = ()
+    device_ids: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def alive(self) -> bool:
@@ -63,6 +77,39 @@ class ContainerState:
         if self.error:
             return self.error
         return f"exit code {self.exit_code}"
+
+    def ended(self, last_words: str = "") -> Ended:
+        """Return how it ended, as the ledger keeps it."""
+        never_ran = self.status == "created"
+        return Ended(
+            exit_code=None if never_ran else self.exit_code,
+            out_of_memory=self.oom_killed,
+            error=self.error or ("it was made but never started" if never_ran else ""),
+            at=unix_time(self.finished_at),
+            last_words=last_words,
+        )
+
+
+def unix_time(text: str) -> float | None:
+    """Return an RFC 3339 time of Docker's as Unix seconds, None for none (Docker writes the year 1)."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return at.timestamp() if at.year > 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What one look at the engine found.
+
+    Attributes:
+        containers: States of the containers that were found.
+        silent: Ids of those that are there, but whose state Docker could not tell.
+    """
+
+    containers: tuple[ContainerState, ...]
+    silent: frozenset[str] = frozenset()
 
 
 class Engine:
@@ -200,6 +247,28 @@ class Engine:
         states = (self.inspect(item["Id"]) for item in found)
         return [state for state in states if state is not None]
 
+    def look(self, labels: Mapping[str, str]) -> Looked:
+        """Return every container that carries all these labels, and those that Docker can tell nothing of.
+
+        Raises:
+            EngineUnavailable: Docker gives no list.
+        """
+        wanted = [f"{key}={value}" for key, value in labels.items()]
+        with _told_apart():
+            listed = [
+                str(item["Id"]) for item in self._client.containers(all=True, filters={"label": wanted})
+            ]
+        states: list[ContainerState] = []
+        silent: list[str] = []
+        for container in listed:
+            try:
+                state = self.inspect(container)
+            except EngineUnavailable:
+                silent.append(container)
+            else:
+                states += [state] if state is not None else []
+        return Looked(tuple(states), frozenset(silent))
+
 
 @contextmanager
 def _told_apart() -> Iterator[None]:
@@ -238,6 +307,7 @@ def _state(found: Mapping[str, Any]) -> ContainerState:
     state = found["State"]
     status = str(state["Status"])
     ended = status in ("exited", "dead", "created")
+    config, host = found.get("Config") or {}, found.get("HostConfig") or {}
     networks = (found.get("NetworkSettings") or {}).get("Networks") or {}
     return ContainerState(
         id=str(found["Id"]),
@@ -247,6 +317,18 @@ def _state(found: Mapping[str, Any]) -> ContainerState:
         oom_killed=bool(state.get("OOMKilled")),
         error=str(state.get("Error") or ""),
         finished_at=str(state.get("FinishedAt") or "") if ended else "",
-        labels=dict((found.get("Config") or {}).get("Labels") or {}),
+        labels=dict(config.get("Labels") or {}),
         addresses={name: str(n.get("IPAddress") or "") for name, n in networks.items() if n},
+        memory_bytes=int(host.get("Memory") or 0),
+        image=str(config.get("Image") or ""),
+        created_at=str(found.get("Created") or ""),
+        nodes=tuple(str(d["PathOnHost"]) for d in host.get("Devices") or ()),
+        device_ids=tuple(
+            str(i) for request in host.get("DeviceRequests") or () for i in request.get("DeviceIDs") or ()
+        ),
+        variables=dict(
+            pair.split("=", 1)
+            for pair in config.get("Env") or ()
+            if pair.startswith("GPULAB_") and "=" in pair
+        ),
     )

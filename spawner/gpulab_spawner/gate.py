@@ -3,10 +3,13 @@
 The spawner knows no database. It is given the closures of a `Gate`, plain functions (traitlets deep-copies
 configuration values, and a deep copy of a function is that function), and calls them in this order:
 
-    open_lease -> [container made] -> note_container -> ... -> close_lease
+    open_lease -> [container made] -> note_container -> [Jupyter answers] -> note_running
+        -> note_stopping -> [container ended] -> note_ended -> [container removed] -> close_lease
 
 `open_lease` either returns a lease or raises a Refusal; the lease exists before its container does.
-`close_lease` is called only when the engine has said that the container is gone; calling it twice is fine.
+`note_ended` comes before the removal, which takes the exit code and the log with it. `close_lease` is called
+only when the engine has said that the container is gone. All but the first two may be called twice, or for a
+lease that another process has closed meanwhile: then they change nothing.
 """
 
 from __future__ import annotations
@@ -85,14 +88,60 @@ class Lease:
     ends_at: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a container ended, as the engine tells it.
+
+    Attributes:
+        exit_code: Its exit code, None if not known.
+        out_of_memory: Whether the kernel's memory killer ended it.
+        error: The engine's words on why it did not run, "" if it did.
+        at: Unix time in seconds, None if not known.
+        last_words: The end of its output.
+    """
+
+    exit_code: int | None = None
+    out_of_memory: bool = False
+    error: str = ""
+    at: float | None = None
+    last_words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the ledger knows of the open lease of a server.
+
+    Attributes:
+        lease_id: Its lease.
+        container_id: Its container, None before there is one.
+        answered: Whether the server has ever answered.
+    """
+
+    lease_id: str
+    container_id: str | None
+    answered: bool
+
+
 OpenLease = Callable[[LeaseRequest], Lease]
 """Grant a lease or raise a Refusal. Blocking: run it off the event loop."""
 
 NoteContainer = Callable[[str, str, str], None]
 """Record for a lease id the container's id and name, once it exists."""
 
+NoteRunning = Callable[[str], None]
+"""Record for a lease id that its server answers."""
+
+NoteStopping = Callable[[str, str], None]
+"""Record for a lease id, before the container is stopped, that its end was asked for, and why in words."""
+
+NoteEnded = Callable[[str, Ended], None]
+"""Record for a lease id how its container ended, before that is removed."""
+
 CloseLease = Callable[[str, str], None]
 """Close a lease id for a reason (`stopped`, `start_failed`, `exited: ...`); a closed one stays as it is."""
+
+OpenLeaseOf = Callable[[str, str], Held | None]
+"""Return what is known of the open lease of a user's server, by hub name and server name. Blocking."""
 
 FindPerson = Callable[[str], Person]
 """Return the person of a hub name, making their record at their first spawn. Blocking."""
@@ -104,5 +153,9 @@ class Gate:
 
     open_lease: OpenLease
     note_container: NoteContainer
+    note_running: NoteRunning
+    note_stopping: NoteStopping
+    note_ended: NoteEnded
     close_lease: CloseLease
+    open_lease_of: OpenLeaseOf
     find_person: FindPerson

@@ -60,6 +60,7 @@ NEVER_SECONDS = 10 * 365 * 24 * 3600
 GIVE_UP_BEFORE_SECONDS = 1
 LOOK_SECONDS = 0.05
 LOOKS_BETWEEN_INSPECTS = 10
+LAST_LINES = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +187,7 @@ class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
         await self._blocking(wiring.engine.start, self.object_id)
         self._tell(70, "Docker started the container; waiting for Jupyter")
         url = await self._up(wiring)
+        await self._blocking(wiring.gate.note_running, lease.id)
         self._tell(95, "Jupyter answers")
         return url
 
@@ -206,6 +208,7 @@ class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
     async def stop(self, now: bool = False) -> None:
         """End the server's processes; `release` does the rest."""
         wiring: Wiring = self.wiring()
+        await self._blocking(wiring.gate.note_stopping, self.lease_id, "stopped")
         grace = 1 if now else wiring.site.stop_grace_seconds
         await self._blocking(wiring.engine.stop, self.object_id or self.object_name, grace)
 
@@ -243,6 +246,8 @@ class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
             return "gone"
         if state.alive:
             raise LabError(f"the container {state.id[:12]} still runs")
+        # Written before the removal, which takes exit code and log with it.
+        wiring.gate.note_ended(self.lease_id, state.ended(wiring.engine.logs(state.id, LAST_LINES)))
         wiring.engine.remove(state.id)
         return state.ending()
 
@@ -251,6 +256,9 @@ class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
     async def _end_last_lease(self) -> None:
         """Release what an earlier end could not: nothing is started beside a container that may still run."""
         await self.release()
+        if not self.lease_id:
+            await self._end_forgotten_start()
+            await self.release()
         if self.lease_id:
             raise LeaseConflict(
                 "Your last server here has not ended for certain: Docker has not confirmed it.",
@@ -266,6 +274,28 @@ class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
             "more time (servers.start_timeout_seconds).",
             details={"seconds": self.start_timeout},
         )
+
+    async def _end_forgotten_start(self) -> None:
+        """Take back a lease of this server that the hub forgot, since it ended in the middle of its start.
+
+        A server that has answered may hold somebody's work, so it is left to its owner to end.
+        """
+        wiring: Wiring = self.wiring()
+        held = await self._blocking(wiring.gate.open_lease_of, self.user.name, self.name)
+        if held is None:
+            return
+        container = held.container_id or container_name(wiring.site.hub_id, held.lease_id)
+        state = await self._blocking(wiring.engine.inspect, container)
+        if state is not None and state.alive:
+            if held.answered:
+                raise LeaseConflict(
+                    "A server of yours runs here that the hub has lost sight of.",
+                    next_step="End it on the GPUs page, then start again; your files stay.",
+                    details={"lease": held.lease_id},
+                )
+            await self._blocking(wiring.gate.note_stopping, held.lease_id, "its start was cut short")
+            await self._blocking(wiring.engine.stop, container, 1)
+        self.lease_id, self.object_id = held.lease_id, held.container_id or ""
 
     def _forget_options(self) -> None:
         """Keep no options for next time: the hub would reuse them, refused ones too, for an empty request."""

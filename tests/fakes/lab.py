@@ -10,6 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from gpulab_hub import schema
 from gpulab_hub.admission import Admission, Limits, Surroundings
 from gpulab_hub.database import reading, writing
+from gpulab_hub.lifecycle import Boot
 from gpulab_spawner.gate import LeaseRequest, Person
 from gpulab_spawner.placement.devices import Gpu, MigDevice
 from gpulab_spawner.placement.inventory import Inventory
@@ -19,6 +20,7 @@ GIB = 2**30
 MIB = 2**20
 NOON = 1_796_040_000.0  # 2026-11-30 12:00 UTC
 KEY = b"k" * 32
+BOOT = Boot("00000000-0000-0000-0000-000000000001", NOON - 3600)
 
 
 def machine(gpus=2, slices=0, taken_at=NOON):
@@ -56,6 +58,7 @@ class Lab:
         self.now = NOON
         self.clock = lambda: self.now
         self.find_person = lambda name: find_person(engine, name)
+        self.boot = BOOT
         self.max_age = 15.0
         self.host_memory = 64 * GIB
         self.admission = self.another()
@@ -67,6 +70,7 @@ class Lab:
             find_person=self.find_person,
             host_memory=lambda: self.host_memory,
             clock=self.clock,
+            boot=self.boot,
         )
         return Admission(self.engine, Limits(2 * GIB, self.max_age), around, node="node", signing_key=KEY)
 

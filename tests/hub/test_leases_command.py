@@ -2,7 +2,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from tests.fakes.lab import Lab
+from tests.fakes.lab import BOOT, Lab
 
 from gpulab_hub import migrations
 from gpulab_hub.cli import main
@@ -33,10 +33,10 @@ def lab(state):
 
 
 def test_an_upgrade_makes_the_database_and_a_second_one_says_so(state):
-    assert gpulab(state, "db", "upgrade").output == "The database went from nothing to revision 0001.\n"
-    assert gpulab(state, "db", "upgrade").output == "The database has revision 0001 already.\n"
+    assert gpulab(state, "db", "upgrade").output == "The database went from nothing to revision 0002.\n"
+    assert gpulab(state, "db", "upgrade").output == "The database has revision 0002 already.\n"
     done = gpulab(state, "db", "upgrade", "--json")
-    assert json.loads(done.output) == {"from": "0001", "to": "0001", "changed": False}
+    assert json.loads(done.output) == {"from": "0002", "to": "0002", "changed": False}
 
 
 def test_open_leases_are_listed_in_columns(state, lab):
@@ -83,6 +83,12 @@ def test_json_holds_everything(state, lab):
             "container_name": None,
             "closed_at": None,
             "close_reason": None,
+            "state_since": lease.opened_at,
+            "boot_id": BOOT.id,
+            "cause": None,
+            "exit_code": None,
+            "ended_at": None,
+            "trouble": None,
             "devices": [
                 {
                     "key": "GPU-0",

@@ -2,6 +2,7 @@ import shutil
 from importlib.resources import files
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import inspect, text
@@ -63,9 +64,9 @@ def test_indexes_and_their_conditions_are_those_of_the_models(empty):
 
 
 def test_an_upgrade_is_told_and_done_once(empty):
-    assert migrations.revision(empty) == Revision("empty", None, "0001")
+    assert migrations.revision(empty) == Revision("empty", None, "0002")
     assert migrations.upgrade(empty).state == "empty"
-    assert migrations.revision(empty) == migrations.upgrade(empty) == Revision("current", "0001", "0001")
+    assert migrations.revision(empty) == migrations.upgrade(empty) == Revision("current", "0002", "0002")
     migrations.require_current(empty)
 
 
@@ -79,7 +80,7 @@ def test_a_database_of_a_newer_release_is_refused(empty):
     with writing(empty) as connection:
         connection.execute(text(f"UPDATE {migrations.VERSION_TABLE} SET version_num = '9999'"))
     for act in (migrations.require_current, migrations.upgrade):
-        with pytest.raises(DatabaseUnfit, match=r"revision 9999, which this release \(0001\) does not know"):
+        with pytest.raises(DatabaseUnfit, match=r"revision 9999, which this release \(0002\) does not know"):
             act(empty)
 
 
@@ -95,7 +96,7 @@ def test_the_hubs_database_is_refused_and_stays_as_it_is(empty):
 def test_an_upgrade_that_fails_leaves_nothing(empty, tmp_path, monkeypatch):
     copy = tmp_path / "migrations"
     shutil.copytree(migrations.__path__[0], copy)
-    revision = next((copy / "versions").glob("0001*"))
+    revision = next((copy / "versions").glob("0002*"))
     revision.write_text(revision.read_text() + '    raise RuntimeError("planted")\n')
     config = migrations._config()
     config.set_main_option("script_location", str(copy))
@@ -110,3 +111,31 @@ def test_an_upgrade_that_fails_leaves_nothing(empty, tmp_path, monkeypatch):
 def test_the_revisions_ship_with_the_package():
     names = {entry.name for entry in files("gpulab_hub.migrations").iterdir()}
     assert {"env.py", "script.py.mako", "versions"} <= names
+
+
+def test_leases_of_the_first_release_get_a_life(empty):
+    config = migrations._config()
+    with writing(empty) as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        connection.execute(
+            text(
+                "INSERT INTO people (id, name, last_name, uid, slug, created_at) "
+                "VALUES ('p', 'ada', 'ada', 1, 'a', 1)"
+            )
+        )
+        for key, state, closed in (("1", "starting", None), ("2", "granted", None), ("3", "closed", 9.0)):
+            row = {"id": key, "state": state, "closed": closed}
+            connection.execute(
+                text(
+                    "INSERT INTO leases (id, node, person_id, user_name, server, profile, shape, image, "
+                    "state, memory_bytes, opened_at, closed_at) "
+                    "VALUES (:id, 'n', 'p', 'ada', :id, 'x', 'none', '', :state, 1, 5.0, :closed)"
+                ),
+                row,
+            )
+    assert migrations.revision(empty) == Revision("behind", "0001", "0002")
+    migrations.upgrade(empty)
+    with reading(empty) as connection:
+        rows = connection.execute(text("SELECT state, state_since, cause FROM leases ORDER BY id")).all()
+    assert [tuple(row) for row in rows] == [("running", 5, None), ("granted", 5, None), ("closed", 9, None)]

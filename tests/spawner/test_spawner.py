@@ -17,7 +17,7 @@ from tornado.web import Application, RequestHandler
 
 from gpulab_spawner.container import Share, Site
 from gpulab_spawner.errors import LabError, NoCapacity
-from gpulab_spawner.gate import Gate, Lease, Person
+from gpulab_spawner.gate import Gate, Held, Lease, Person
 from gpulab_spawner.injection import by_cdi
 from gpulab_spawner.placement.devices import Device
 from gpulab_spawner.profiles import Defaults, read_profiles
@@ -39,6 +39,10 @@ class RememberingGate:
     asked: list = field(default_factory=list)
     noted: dict = field(default_factory=dict)
     closed: dict = field(default_factory=dict)
+    running: list = field(default_factory=list)
+    stopping: dict = field(default_factory=dict)
+    ended: dict = field(default_factory=dict)
+    held: object = None
 
     def open_lease(self, request):
         self.entered.set()
@@ -54,7 +58,11 @@ class RememberingGate:
         return Gate(
             open_lease=self.open_lease,
             note_container=lambda lease, container, name: self.noted.__setitem__(lease, container),
+            note_running=self.running.append,
+            note_stopping=lambda lease, reason: self.stopping.setdefault(lease, reason),
+            note_ended=lambda lease, ended: self.ended.setdefault(lease, ended),
             close_lease=lambda lease, reason: self.closed.setdefault(lease, reason),
+            open_lease_of=lambda user, server: self.held,
             find_person=lambda name: ADA,
         )
 
@@ -167,6 +175,7 @@ async def test_a_server_comes_up_and_goes_away(spawner, fake, gate, storage, jup
     assert await spawner.start() == f"http://{ADDRESS}:8888"
     (container,) = fake.containers.values()
     assert gate.noted == {spawner.lease_id: container.id}
+    assert gate.running == [spawner.lease_id]
     assert container.config["Labels"]["gpulab.lease"] == spawner.lease_id
     assert container.config["HostConfig"]["DeviceRequests"][0]["DeviceIDs"] == ["nvidia.com/gpu=GPU-a"]
     assert await spawner.poll() is None
@@ -174,6 +183,8 @@ async def test_a_server_comes_up_and_goes_away(spawner, fake, gate, storage, jup
     assert await ended_by_hub(spawner) is None
     assert fake.containers == {}
     assert gate.closed == {f"{1:032x}": "exit code 143"}
+    assert gate.stopping == {f"{1:032x}": "stopped"}
+    assert gate.ended[f"{1:032x}"].exit_code == 143
     assert storage.files == set()
     assert spawner.get_state() == {}
 
@@ -304,11 +315,15 @@ async def test_a_stop_that_docker_does_not_answer_keeps_lease_and_container(spaw
 async def test_a_server_that_ends_by_itself_is_released_without_a_stop(spawner, fake, gate, jupyter):
     await spawner.start()
     (container,) = fake.containers.values()
+    container.output = "killed\n"
     fake.end(container, 137, oom=True)
     assert await spawner.poll() == "out of memory"
     await ended_by_hub(spawner)
     assert "stop" not in fake.calls
     assert list(gate.closed.values()) == ["out of memory"]
+    assert gate.stopping == {}
+    (ended,) = gate.ended.values()
+    assert (ended.exit_code, ended.out_of_memory, ended.last_words) == (137, True, "killed\n")
 
 
 async def test_a_start_that_takes_too_long_says_so_before_the_hub_gives_up_without_a_word(
@@ -363,3 +378,36 @@ async def test_a_gone_container_is_ended_and_its_lease_closed(spawner, fake, gat
     assert await spawner.poll() == 0
     await ended_by_hub(spawner)
     assert list(gate.closed.values()) == ["gone"]
+
+
+async def forgotten(spawner, fake, gate, *, answered):
+    """Leave what a hub leaves that ends between two steps of a start: a lease and no state."""
+    await spawner.start()
+    gate.held = Held(spawner.lease_id, next(iter(fake.containers)), answered)
+    spawner.lease_id = spawner.object_id = ""
+
+
+async def test_a_start_takes_back_what_a_start_before_it_left(spawner, fake, gate, jupyter):
+    await forgotten(spawner, fake, gate, answered=False)
+    first = gate.held
+    await spawner.start()
+    assert list(gate.closed) == [first.lease_id]
+    assert first.container_id not in fake.containers
+    assert gate.stopping[first.lease_id] == "its start was cut short"
+    await ended_by_hub(spawner)
+
+
+async def test_a_server_that_has_answered_is_left_to_its_owner(spawner, fake, gate, jupyter):
+    await forgotten(spawner, fake, gate, answered=True)
+    with pytest.raises(SpawnRefused, match=r"lost sight of.*End it on the GPUs page"):
+        await spawner.start()
+    assert gate.closed == {}
+    assert fake.containers[gate.held.container_id].status == "running"
+
+
+async def test_a_forgotten_server_that_has_ended_makes_way(spawner, fake, gate, jupyter):
+    await forgotten(spawner, fake, gate, answered=True)
+    fake.end(fake.containers[gate.held.container_id], 1)
+    await spawner.start()
+    assert gate.ended[gate.held.lease_id].exit_code == 1
+    await ended_by_hub(spawner)

@@ -35,13 +35,20 @@ def leases(paths: LabPaths, every: bool, limit: int, as_json: bool) -> None:
     finally:
         engine.dispose()
     if as_json:
-        emit([asdict(record) for record in records])
+        emit([_data(record) for record in records])
     elif not records:
         click.echo("No lease." if every else "No open lease.")
     else:
         heads = _PAST_HEADS if every else _HEADS
         for line in table([heads, *(_row(record)[: len(heads)] for record in records)]):
             click.echo(line)
+
+
+def _data(record: Record) -> dict[str, object]:
+    """Return all of a lease but the last words of its server, which are its owner's."""
+    data = asdict(record)
+    del data["last_words"]
+    return data
 
 
 def table(rows: list[tuple[str, ...]]) -> list[str]:
