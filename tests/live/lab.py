@@ -39,8 +39,7 @@ from gpulab_hub.migrations import upgrade
 from gpulab_hub.paths import LabPaths
 from gpulab_hub.people import find_person
 from gpulab_hub.roster import Entry
-from gpulab_hub.simulate import injection as simulated
-from gpulab_hub.simulate import stage
+from gpulab_hub.simulate import offering, stage
 from gpulab_spawner.gate import Person
 
 T = TypeVar("T")
@@ -184,7 +183,7 @@ class Lab:
         records.save(paths.state, self.record)
         machine = stage.prepare(self._machine, paths.simulate)
         if self._injection == "cdi":
-            self._spec.write_text(json.dumps(simulated.cdi_spec(machine)), encoding="utf-8")
+            offering.offer(machine, self._spec)
         database = lab_database(paths, create=True)
         upgrade(database)
         database.dispose()

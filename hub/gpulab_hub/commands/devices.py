@@ -61,6 +61,7 @@ def as_data(inventory: Inventory, age: float, stale: bool) -> dict[str, object]:
         "devices": [asdict(device) for device in inventory.devices()],
         "gpus": [asdict(gpu) for gpu in inventory.gpus],
         "migs": [asdict(mig) for mig in inventory.migs],
+        "links": [list(link) for link in inventory.links],
     }
 
 

@@ -79,11 +79,12 @@ def test_the_snapshot_is_printed_with_its_age(paths):
 
 
 def test_json_has_devices_gpus_and_age(paths):
-    snapshot.write(paths.snapshot, dump(INVENTORY))
+    snapshot.write(paths.snapshot, dump(replace(INVENTORY, links=(("GPU-a", "GPU-c", 1800),))))
     said = json.loads(gpulab(paths, "--json").output)
     assert (said["age_seconds"], said["stale"], said["simulated"]) == (1.5, False, None)
     assert [d["key"] for d in said["devices"]] == ["GPU-a", "GPU-b/1g.10gb@3"]
     assert [g["uuid"] for g in said["gpus"]] == ["GPU-a", "GPU-b", "GPU-c"]
+    assert said["links"] == [["GPU-a", "GPU-c", 1800]]
 
 
 def test_a_stale_snapshot_is_found_wrong(paths):
