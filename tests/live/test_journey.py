@@ -13,8 +13,8 @@ from tests.live.sight import LOOK, NOTHING, granted, seen
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 
 PATIENCE = 60_000
-# One cell reads better than fifty lines typed into an editor that closes brackets by itself.
-CELL = "exec(open('/workspace/look.py').read())"
+# Not fifty lines typed into an editor that closes brackets by itself.
+CELL = "%run /workspace/look.py"
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +60,12 @@ def run_cell(page: Page) -> str:
     """Open a notebook from JupyterLab's launcher, run the look, and return what the cell printed."""
     launcher = page.locator(".jp-LauncherCard[data-category='Notebook']").first
     launcher.click(timeout=PATIENCE)
+    # Until its kernel is there, a new notebook may still take the focus away.
+    expect(page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=PATIENCE)
     editor = page.locator(".jp-Notebook .jp-Cell .cm-content").first
-    editor.click()
-    page.keyboard.insert_text(CELL)
-    page.keyboard.press("Shift+Enter")
+    editor.press_sequentially(CELL)
+    expect(editor).to_have_text(CELL)
+    editor.press("Shift+Enter")
     output = page.locator(".jp-OutputArea-output pre").first
     expect(output).to_contain_text("uuids", timeout=PATIENCE)
     return output.inner_text()

@@ -87,24 +87,21 @@ def machine(engine_debian, lab_dir):
     shutil.rmtree(machine.state, ignore_errors=True)
 
 
-@pytest.mark.parametrize(
-    ("words", "flags"),
-    [
-        (r"Port {port} on 127\.0\.0\.1 is taken by .+\.", ["--port", "{port}"]),
-        (r"gpus\.1\.modle: .*typo\.yaml|typo\.yaml: gpus\.1\.modle", ["--simulate", "{dir}/typo.yaml"]),
-        (r"no machine|there is no", ["--simulate", "3xh100"]),
-        (r"negative\.yaml: gpus\.0\.count", ["--simulate", "{dir}/negative.yaml"]),
-    ],
-    ids=["port", "typo", "unknown", "negative"],
-)
-def test_a_flag_that_cannot_be_is_refused_and_nothing_is_left(machine, lab_dir, words, flags):
-    (lab_dir / "typo.yaml").write_text("gpus:\n  - {model: h100-80}\n  - {modle: h100-80}\n")
-    (lab_dir / "negative.yaml").write_text("gpus:\n  - {model: h100-80, count: -2}\n")
+def test_a_taken_port_is_refused_and_nothing_is_left(machine):
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
-        done = machine.up(*(flag.format(port=port, dir=lab_dir) for flag in flags))
+        done = machine.up("--port", port)
     assert done.returncode == 1
-    assert re.search(words.format(port=port), done.stderr), done.stderr
+    assert re.search(rf"Port {port} on 127\.0\.0\.1 is taken by .+\.", done.stderr), done.stderr
+    assert not machine.state.exists()
+
+
+def test_a_machine_file_with_a_typo_is_refused_and_nothing_is_left(machine, lab_dir):
+    typo = lab_dir / "typo.yaml"
+    typo.write_text("gpus:\n  - {model: h100-80}\n  - {modle: h100-80}\n")
+    done = machine.up("--port", machine.port, "--simulate", typo)
+    assert done.returncode == 1
+    assert f"{typo}: gpus.1.modle" in done.stderr
     assert not machine.state.exists()
 
 
@@ -123,7 +120,7 @@ def test_wrong_usage_ends_with_2_and_says_what(machine, words, flags):
     assert not machine.state.exists()
 
 
-def test_from_nothing_to_a_lab_and_back(machine):
+def test_from_nothing_to_a_lab_and_back(machine, lab_dir):
     first = machine.up("--port", machine.port, "--simulate", "2xh100", "--yes")
     assert first.returncode == 0, first.stdout + first.stderr
     assert f"GPU Lab runs at {machine.url} (SIMULATED GPUs)" in first.stdout
@@ -159,9 +156,29 @@ def test_from_nothing_to_a_lab_and_back(machine):
     assert json.loads(machine.gpulab("leases", "--json").stdout) == [lease]
     assert session.get(f"{machine.url}/user/admin/api/status", timeout=30).status_code == 200
 
+    refuses_what_is_wrong(machine, lab_dir)
+
+    ended = machine.gpulab("down", "--servers")
+    assert (ended.returncode, "1 server ended, devices are free." in ended.stdout) == (0, True)
+    assert machine.containers() == []
+    assert json.loads(machine.gpulab("leases", "--json").stdout) == []
+
+
+def refuses_what_is_wrong(machine, lab_dir):
+    """Each in words, and the lab that runs goes on as it was."""
+    kept_processes = machine.processes()
+    negative = lab_dir / "negative.yaml"
+    negative.write_text("gpus:\n  - {model: h100-80, count: -2}\n")
+    for words, done in (
+        (f"{negative}: gpus.0.count", machine.up("--simulate", negative)),
+        ("3xh100", machine.up("--simulate", "3xh100")),
+        ("none.sock, which DOCKER_HOST names", machine.up(engine=f"unix://{lab_dir}/none.sock")),
+        ("listen.port: it is", machine.up("--port", free_port())),
+    ):
+        assert (done.returncode, words in done.stderr) == (1, True), done.stderr
+        assert "Traceback" not in done.stderr
     settings = machine.state / "gpulab.yaml"
     kept = settings.read_text()
-    kept_processes = machine.processes()
     for text, words in {
         "listen: [\n": "line 2",
         "listne: {port: 8000}\n": "listne: there is no such setting",
@@ -177,19 +194,6 @@ def test_from_nothing_to_a_lab_and_back(machine):
     settings.write_text(kept)
     assert machine.processes() == kept_processes
 
-    ended = machine.gpulab("down", "--servers")
-    assert (ended.returncode, "1 server ended, devices are free." in ended.stdout) == (0, True)
-    assert machine.containers() == []
-    assert json.loads(machine.gpulab("leases", "--json").stdout) == []
-
-
-def test_a_docker_that_is_down_is_told_and_no_lab_is_begun(machine, lab_dir):
-    done = machine.up(engine=f"unix://{lab_dir}/none.sock")
-    assert done.returncode == 1
-    assert f"Docker does not answer at unix://{lab_dir}/none.sock, which DOCKER_HOST names." in done.stderr
-    assert not (machine.state / "hub-id").exists()
-    assert not (machine.state / "gpulab.yaml").exists()
-
 
 def sign_in(machine, secret):
     session = requests.Session()
@@ -203,10 +207,8 @@ def spawn(machine, session):
     page = session.get(f"{machine.url}/hub/spawn", timeout=30)
     form = {"_xsrf": _xsrf(page), "profile": "python", "shape": "gpu:1"}
     session.post(f"{machine.url}/hub/spawn", data=form, timeout=60).raise_for_status()
-    until(
-        lambda: session.get(f"{machine.url}/user/admin/api/status", timeout=30).status_code == 200,
-        "the server answers",
-    )
+    lab = f"{machine.url}/user/admin/lab"
+    until(lambda: session.get(lab, timeout=30).url.startswith(lab), "JupyterLab opens")
 
 
 def _xsrf(page):
