@@ -23,7 +23,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from itertools import count
 from typing import Any, TypeVar
 
 from dockerspawner import DockerSpawner
@@ -59,7 +58,7 @@ NEVER_SECONDS = 10 * 365 * 24 * 3600
 # The hub gives up a start without a word (str of its TimeoutError is ""): a moment earlier we do, with words.
 GIVE_UP_BEFORE_SECONDS = 1
 LOOK_SECONDS = 0.05
-LOOKS_BETWEEN_INSPECTS = 10
+INSPECT_SECONDS = 0.5
 LAST_LINES = 50
 
 
@@ -358,11 +357,12 @@ class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
         while not address:
             address = (await self._alive(wiring)).addresses.get(wiring.site.network, "")
         url = f"http://{address}:{PORT}"
-        for attempt in count(1):
-            if await _answers(f"{url}{self.server.base_url}api"):
-                break
-            if attempt % LOOKS_BETWEEN_INSPECTS == 0:
+        inspected = time.monotonic()
+        while not await _answers(f"{url}{self.server.base_url}api"):
+            # By the clock: the address of a container that ended answers nothing, and each look takes 1 s.
+            if time.monotonic() - inspected > INSPECT_SECONDS:
                 await self._alive(wiring)
+                inspected = time.monotonic()
             await asyncio.sleep(LOOK_SECONDS)
         return url
 

@@ -10,7 +10,7 @@ from gpulab_spawner.container import (
     storage_arguments,
 )
 from gpulab_spawner.gate import Lease, Person
-from gpulab_spawner.injection import NOTHING, Injection
+from gpulab_spawner.injection import NOTHING, Injection, by_runtime
 from gpulab_spawner.placement.devices import Device
 from gpulab_spawner.profiles import Defaults, read_profiles
 
@@ -138,6 +138,20 @@ def test_a_server_without_gpus_is_told_so_and_keeps_the_image_s_command():
     assert "NVIDIA_VISIBLE_DEVICES=void" in arguments["Env"]
     assert arguments["HostConfig"]["Devices"] == arguments["HostConfig"]["DeviceRequests"] == []
     assert "Cmd" not in arguments
+
+
+def test_the_runtime_s_uuids_win_over_what_profile_and_hub_say():
+    hub = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "all"}
+    arguments = create_arguments(SITE, Server(LEASE, PROFILE, hub, by_runtime([DEVICE])))
+    assert arguments["HostConfig"]["DeviceRequests"] == [
+        {"Driver": "nvidia", "DeviceIDs": ["GPU-a"], "Capabilities": [["gpu", "compute", "utility"]]}
+    ]
+    assert arguments["HostConfig"]["Devices"] == []
+    assert {"NVIDIA_VISIBLE_DEVICES=GPU-a", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"} < set(
+        arguments["Env"]
+    )
+    # Without "=" Docker takes away what the image sets.
+    assert {"CUDA_VISIBLE_DEVICES", "LD_PRELOAD", "NVIDIA_REQUIRE_CUDA"} < set(arguments["Env"])
 
 
 def test_memlock_is_lifted_only_where_the_engine_may():
