@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -20,21 +21,28 @@ from gpulab_hub.deploy.machine import ThisMachine
 from gpulab_hub.deploy.record import LabRecord
 from gpulab_hub.doctor.examination import injection_way
 from gpulab_hub.doctor.injection import Way
-from gpulab_hub.lifecycle import Boot
+from gpulab_hub.ledger import Ledger
+from gpulab_hub.lifecycle import Boot, Deadlines, is_unclean, told
 from gpulab_hub.migrations import require_current
 from gpulab_hub.pages.spawn_page import LabNow
 from gpulab_hub.paths import LabPaths
-from gpulab_hub.people import ensure_person
+from gpulab_hub.people import ensure_person, find_person, people_of_lab
+from gpulab_hub.reconciler import Around, Containers, LateEngine, Reconciler
+from gpulab_hub.reconciler import Site as LoopSite
+from gpulab_hub.service.lab import ServiceLab
 from gpulab_hub.settings import Settings, SharedDirectory
 from gpulab_hub.simulate import injection as simulated
 from gpulab_hub.simulate import stage
 from gpulab_hub.snapshot import SnapshotFile
+from gpulab_hub.when import say_time
 from gpulab_spawner.container import Share, Site
 from gpulab_spawner.engine import Engine
-from gpulab_spawner.errors import DeviceVanished, GpusOff
+from gpulab_spawner.errors import DeviceVanished, GpusOff, LabError
 from gpulab_spawner.gate import Person
 from gpulab_spawner.injection import DriverFiles, Injection, by_cdi, by_nodes, by_runtime
 from gpulab_spawner.placement.devices import Device
+from gpulab_spawner.placement.freshness import require_usable
+from gpulab_spawner.placement.inventory import Inventory
 from gpulab_spawner.placement.request import Shape
 from gpulab_spawner.profiles import Catalogue, Defaults, read_profiles
 from gpulab_spawner.spawner import Wiring
@@ -42,6 +50,10 @@ from gpulab_spawner.storage import Storage
 
 ENGINE_THREADS = 16
 """Blocking calls at once: Docker, ledger and storage. A slow one holds up its own server only."""
+
+RECONCILE_SECONDS = 5.0
+
+Facts = dict[str, object]
 
 Inject = Callable[[Sequence[Device]], Injection]
 
@@ -55,12 +67,27 @@ class Lab:
         catalogue: The profiles.
         admission: The one decision.
         wiring: What every spawner is given.
+        reconciler: Brings ledger and containers together; once, before the hub starts anything.
     """
 
     database: Database
     catalogue: Catalogue
     admission: Admission
     wiring: Wiring
+    reconciler: Reconciler
+
+    def last_end(self, user: str, server: str) -> str:
+        """Return how a server ended that came over its owner, in words; "" if it ended well. Blocking."""
+        person = find_person(self.database, user)
+        if person is None:
+            return ""
+        with reading(self.database) as connection:
+            newest = history.newest_of(connection, person.id, server)
+        if newest is None or newest.closed_at is None or not is_unclean(newest.cause, newest.exit_code):
+            return ""
+        at = newest.closed_at if newest.ended_at is None else newest.ended_at
+        ending = told(newest.cause, newest.exit_code, newest.close_reason)
+        return f"Your last server ended: {ending} at {say_time(at, time.time())}."
 
     def now(self) -> LabNow:
         """Return what can be had at this moment, for the spawn page. Blocking."""
@@ -84,13 +111,7 @@ def assemble(paths: LabPaths, record: LabRecord, settings: Settings) -> Lab:
     require_current(database)
     catalogue = catalogue_of(settings, record)
     admission = _admission(paths, settings, database, catalogue)
-    client = docker.APIClient(
-        base_url=record.engine,
-        timeout=settings.engine.timeout_seconds,
-        version="auto",
-        max_pool_size=ENGINE_THREADS,
-    )
-    engine = Engine(client)
+    engine = engine_of(record, settings)
     site = Site(
         hub_id=record.hub_id,
         network=record.network,
@@ -110,7 +131,81 @@ def assemble(paths: LabPaths, record: LabRecord, settings: Settings) -> Lab:
         inject=injector(paths, record, settings),
         shares=lambda groups: shares_of(settings.storage.shared, groups),
     )
-    return Lab(database, catalogue, admission, wiring)
+    reconciler = reconciler_of(paths, record, settings, database, engine)
+    return Lab(database, catalogue, admission, wiring, reconciler)
+
+
+def assemble_service(paths: LabPaths, record: LabRecord, settings: Settings, facts: Facts) -> ServiceLab:
+    """Return the parts of a lab that its service needs; Docker need not answer yet.
+
+    Raises:
+        ConfigError: A setting is wrong, or the database is not there or not of this release.
+    """
+    database = lab_database(paths)
+    require_current(database)
+    engine = LateEngine(lambda: engine_of(record, settings))
+    return ServiceLab(
+        database=database,
+        book=Ledger(database),
+        admission=_admission(paths, settings, database, catalogue_of(settings, record)),
+        reconciler=reconciler_of(paths, record, settings, database, engine),
+        max_age=settings.host.snapshot_max_age_seconds,
+        interval=RECONCILE_SECONDS,
+        facts=facts,
+    )
+
+
+def reconciler_of(
+    paths: LabPaths, record: LabRecord, settings: Settings, database: Database, engine: Containers
+) -> Reconciler:
+    """Return the reconcile loop's hands."""
+    hours = settings.servers.quarantine_hours
+    servers = paths.servers
+    return Reconciler(
+        Ledger(database),
+        engine,
+        LoopSite(
+            hub_id=record.hub_id,
+            node=socket.gethostname(),
+            signing_key=_signing_key(paths),
+            deadlines=Deadlines.of(settings.servers.start_timeout_seconds, settings.engine.timeout_seconds),
+            boot=this_boot(),
+            grace=None if hours is None else hours * 3600,
+        ),
+        Around(
+            inventory=usable(SnapshotFile(paths.snapshot), settings.host.snapshot_max_age_seconds),
+            people=lambda: people_of_lab(database),
+            remove_files=lambda lease: shutil.rmtree(servers / lease, ignore_errors=True),
+            clock=time.time,
+        ),
+    )
+
+
+def usable(snapshot: SnapshotFile, max_age: float) -> Callable[[], Inventory | None]:
+    """Return what reads a snapshot and gives it only while it says something about now."""
+
+    def read() -> Inventory | None:
+        try:
+            return require_usable(snapshot.read(), time.time(), max_age)
+        except LabError:
+            return None
+
+    return read
+
+
+def engine_of(record: LabRecord, settings: Settings) -> Engine:
+    """Return the lab's engine; it is asked for its version."""
+    client = docker.APIClient(
+        base_url=record.engine,
+        timeout=settings.engine.timeout_seconds,
+        version="auto",
+        max_pool_size=ENGINE_THREADS,
+    )
+    return Engine(client)
+
+
+def _signing_key(paths: LabPaths) -> bytes:
+    return bytes.fromhex(paths.signing_key.read_text(encoding="ascii").strip())
 
 
 def catalogue_of(settings: Settings, record: LabRecord) -> Catalogue:
@@ -150,7 +245,7 @@ def _admission(paths: LabPaths, settings: Settings, database: Database, catalogu
             offered=offered,
         ),
         node=socket.gethostname(),
-        signing_key=bytes.fromhex(paths.signing_key.read_text(encoding="ascii").strip()),
+        signing_key=_signing_key(paths),
     )
 
 

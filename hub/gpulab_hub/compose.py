@@ -19,6 +19,7 @@ from gpulab_hub.pages.handlers import handlers
 from gpulab_hub.pages.reading import SharedReading
 from gpulab_hub.pages.spawn_form import spawn_form
 from gpulab_hub.paths import LabPaths
+from gpulab_hub.service.app import ACCESS, CLIENT
 from gpulab_hub.settings import Settings
 from gpulab_hub.signin.authenticator import LabAuthenticator
 from gpulab_spawner.spawner import GpuDockerSpawner
@@ -42,6 +43,8 @@ def configure(c: Any, paths: LabPaths) -> None:
     site = settings.load(paths.config)
     _held.append(locks.hold(paths.run / "hub.lock", "hub"))
     lab = assemble(paths, record, site)
+    # A restored database may have forgotten servers: nothing is granted before they are found again.
+    lab.reconciler.once()
     shared = SharedReading(lab.now)
     _hub(c, paths, record, site)
     _sign_in(c, paths, site, lab, shared)
@@ -50,8 +53,8 @@ def configure(c: Any, paths: LabPaths) -> None:
 
 
 def _hub(c: Any, paths: LabPaths, record: LabRecord, site: Settings) -> None:
-    c.JupyterHub.bind_url = f"http://{_host(record.listen)}:{record.port}"
-    c.JupyterHub.hub_bind_url = f"http://{_host(record.gateway)}:{record.hub_port}"
+    c.JupyterHub.bind_url = f"http://{in_url(record.listen)}:{record.port}"
+    c.JupyterHub.hub_bind_url = f"http://{in_url(record.gateway)}:{record.hub_port}"
     if site.listen.public_url:
         c.JupyterHub.public_url = site.listen.public_url
     c.JupyterHub.db_url = f"sqlite:///{paths.hub_database}"
@@ -69,10 +72,21 @@ def _hub(c: Any, paths: LabPaths, record: LabRecord, site: Settings) -> None:
     # A refusal within a second comes back on the form; whatever takes longer shows its progress.
     c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 1}
     c.JupyterHub.services = [
-        {"name": SERVICE, "api_token": paths.admin_token.read_text(encoding="ascii").strip()}
+        {"name": SERVICE, "api_token": paths.admin_token.read_text(encoding="ascii").strip()},
+        {
+            "name": "gpulab",
+            "url": f"http://127.0.0.1:{record.service_port}",
+            "api_token": paths.service_token.read_text(encoding="ascii").strip(),
+            "oauth_client_id": CLIENT,
+            "oauth_no_confirm": True,
+            # Routes are checked only once every service was waited for.
+            "timeout": 2,
+        },
     ]
     c.JupyterHub.load_roles = [
-        {"name": SERVICE, "description": "The gpulab command", "scopes": list(SCOPES), "services": [SERVICE]}
+        {"name": SERVICE, "description": "The gpulab command", "scopes": list(SCOPES), "services": [SERVICE]},
+        # The hub's own role of users, and the lab's service; admins have it besides theirs.
+        {"name": "user", "description": "Standard user privileges", "scopes": ["self", ACCESS]},
     ]
 
 
@@ -87,7 +101,7 @@ def _sign_in(c: Any, paths: LabPaths, site: Settings, lab: Lab, shared: SharedRe
 def _spawner(c: Any, site: Settings, lab: Lab, shared: SharedReading) -> None:
     c.JupyterHub.spawner_class = GpuDockerSpawner
     c.GpuDockerSpawner.wiring = lambda: lab.wiring
-    c.GpuDockerSpawner.options_form = spawn_form(shared, lab.catalogue, lab.last_choice)
+    c.GpuDockerSpawner.options_form = spawn_form(shared, lab.catalogue, lab.last_choice, lab.last_end)
     # What the options mean is decided in start(); nothing is to be applied to traits.
     c.GpuDockerSpawner.apply_user_options = lambda spawner, options: None
     c.GpuDockerSpawner.start_timeout = site.servers.start_timeout_seconds
@@ -99,15 +113,22 @@ def _spawner(c: Any, site: Settings, lab: Lab, shared: SharedReading) -> None:
 
 def _pages(c: Any, record: LabRecord, site: Settings) -> None:
     c.JupyterHub.template_paths = [str(TEMPLATES)]
-    c.JupyterHub.template_vars = lab_facts(
+    c.JupyterHub.template_vars = facts_of(record, site)
+
+
+def facts_of(record: LabRecord, site: Settings) -> dict[str, object]:
+    """Return what every page of the lab knows, the hub's and the service's."""
+    return lab_facts(
         name=site.name,
         address=record.listen,
         public_url=site.listen.public_url,
         simulated=record.simulate,
         assets=assets(),
         password_page=site.auth.local.enabled,
+        gpus_page=True,
     )
 
 
-def _host(address: str) -> str:
+def in_url(address: str) -> str:
+    """Return an address as it is written in a URL."""
     return f"[{address}]" if ":" in address else address

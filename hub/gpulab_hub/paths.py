@@ -59,6 +59,11 @@ class LabPaths:
         return self.secrets / "admin-token"
 
     @property
+    def service_token(self) -> Path:
+        """The API token of the lab's service, which is its OAuth secret too."""
+        return self.secrets / "service-token"
+
+    @property
     def venv(self) -> Path:
         """The Python environment that the lab runs from."""
         return self.state / "venv"

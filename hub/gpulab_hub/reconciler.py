@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from docker.errors import DockerException
 from sqlalchemy.exc import IntegrityError
 
 from gpulab_hub import history, ledger, quarantine
@@ -47,7 +48,7 @@ from gpulab_spawner.container import (
     container_name,
 )
 from gpulab_spawner.engine import ContainerState, Looked, unix_time
-from gpulab_spawner.errors import LabError
+from gpulab_spawner.errors import EngineUnavailable, LabError
 from gpulab_spawner.gate import Ended, Lease, LeaseRequest, Person
 from gpulab_spawner.placement.devices import Device
 from gpulab_spawner.placement.inventory import Inventory
@@ -77,6 +78,48 @@ class Containers(Protocol):
 
     def remove(self, container: str) -> None:
         """Remove it once it has ended, and wait until it is gone."""
+
+
+class LateEngine:
+    """An engine that is reached when it is first needed: the loop begins before Docker does.
+
+    Args:
+        make: Reaches it; raises docker-py's error while it does not answer.
+    """
+
+    def __init__(self, make: Callable[[], Containers]) -> None:
+        self._make = make
+        self._made: Containers | None = None
+
+    def look(self, labels: dict[str, str]) -> Looked:
+        """As `Containers` says."""
+        return self._engine().look(labels)
+
+    def inspect(self, container: str) -> ContainerState | None:
+        """As `Containers` says."""
+        return self._engine().inspect(container)
+
+    def logs(self, container: str, lines: int) -> str:
+        """As `Containers` says."""
+        return self._engine().logs(container, lines)
+
+    def stop(self, container: str, grace_seconds: int) -> None:
+        """As `Containers` says."""
+        self._engine().stop(container, grace_seconds)
+
+    def remove(self, container: str) -> None:
+        """As `Containers` says."""
+        self._engine().remove(container)
+
+    def _engine(self) -> Containers:
+        if self._made is None:
+            try:
+                self._made = self._make()
+            except DockerException as error:
+                raise EngineUnavailable(
+                    "Docker does not answer.", next_step="An admin must look at Docker (gpulab doctor)."
+                ) from error
+        return self._made
 
 
 @dataclass(frozen=True, slots=True)

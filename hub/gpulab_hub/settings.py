@@ -113,6 +113,8 @@ class Servers(Section):
     """Size of /dev/shm; None takes half of the memory limit, 8 GiB at most."""
     named: int = Field(default=3, ge=0)
     """Named servers a person may have besides the default one."""
+    quarantine_hours: float | None = Field(default=None, gt=0)
+    """Hours after which a server without a lease is ended; None leaves that to an admin."""
     start_timeout_seconds: int = Field(default=120, ge=5)
     environment: dict[str, str] = {}
 

@@ -56,11 +56,13 @@ class FakeContainers:
         all: Id to state.
         down: Whether every question is without an answer.
         silent: Ids of containers of which nothing is told.
+        known: Every container that there ever was.
         touched: Ids that were stopped or removed.
         before: Called with (operation, container) before each answer; tests change the world in it.
     """
 
     all: dict[str, ContainerState] = field(default_factory=dict)
+    known: dict[str, ContainerState] = field(default_factory=dict)
     down: bool = False
     silent: set[str] = field(default_factory=set)
     touched: set[str] = field(default_factory=set)
@@ -68,7 +70,7 @@ class FakeContainers:
     output: str = "last words\n"
 
     def add(self, state):
-        self.all[state.id] = state
+        self.all[state.id] = self.known[state.id] = state
         return state
 
     def change(self, container, **changes):

@@ -79,7 +79,7 @@ def until(condition: Callable[[], T], what: str) -> T:
 
 
 class Lab:
-    """Hub, proxy and agent of one lab on a simulated machine.
+    """The processes of one lab on a simulated machine.
 
     Used as a block: it is up inside and gone after, servers and state included.
 
@@ -155,7 +155,7 @@ class Lab:
         """Make the state directory, the network, the simulated machine and the database."""
         here, paths = _Here(), self.paths
         layout.ensure(here, paths)
-        port, api_port = _free_ports(2)
+        port, api_port, service_port = _free_ports(3)
         paths.config.write_text(
             f"listen: {{port: {port}}}\nengine: {{injection: {self._injection}}}\n{self._settings}",
             encoding="utf-8",
@@ -172,6 +172,7 @@ class Lab:
             listen="127.0.0.1",
             port=port,
             proxy_api_port=api_port,
+            service_port=service_port,
             hub_port=8081,
             network=f"gpulab-{hub_id}",
             gateway=gateway,
@@ -202,7 +203,7 @@ class Lab:
             self.record,
             node=self._proxy.command[0],
             proxy_token=self.paths.proxy_token.read_text(encoding="ascii").strip(),
-            stamps=dict.fromkeys(("agent", "proxy", "hub"), ""),
+            stamps=dict.fromkeys(processes.NAMES, ""),
             agent_environment=stage.environment(self.paths),
         )
         for process in found:
@@ -214,7 +215,7 @@ class Lab:
                 yield process
 
     def start(self, name: str) -> None:
-        """Start `agent`, `proxy` or `hub`."""
+        """Start a process of the lab by its name."""
         process = self._lab[name]
         environment = {**process.environment, **process.secret_environment}
         environment["PATH"] = f"{self.paths.venv}/bin:{os.environ['PATH']}"
@@ -244,12 +245,12 @@ class Lab:
 
     def go_down(self) -> None:
         """End hub, proxy and agent, as `gpulab down` does; the servers stay."""
-        for name in ("hub", "proxy", "agent"):
+        for name in reversed(processes.NAMES):
             self.stop(name)
 
     def come_up(self) -> None:
         """Start hub, proxy and agent again and wait until the hub answers."""
-        for name in ("agent", "proxy", "hub"):
+        for name in processes.NAMES:
             self.start(name)
         self.wait_until_up()
 

@@ -18,6 +18,7 @@ from gpulab_hub.deploy.machine import ThisMachine
 from gpulab_hub.deploy.record import LabRecord
 from gpulab_hub.deploy.supervisord import SupervisorUnavailable
 from gpulab_hub.paths import LabPaths
+from gpulab_spawner.container import LABEL_LEASE
 from gpulab_spawner.engine import ContainerState, Engine
 from gpulab_spawner.errors import LabError
 from gpulab_spawner.placement.inventory import Inventory
@@ -81,7 +82,7 @@ def down(paths: LabPaths, with_servers: bool) -> None:
     # Before the processes: a lab whose Docker is down must say so while it still runs.
     running = _own_servers(paths, record) if with_servers else None
     supervise.supervisor(paths, record, ThisMachine()).stop()
-    click.echo("The lab is stopped: hub, proxy and agent.")
+    click.echo("The lab is stopped: hub, service, proxy and agent.")
     if running is not None:
         _end(paths, record, running)
         return
@@ -100,6 +101,7 @@ def down(paths: LabPaths, with_servers: bool) -> None:
 def _end(paths: LabPaths, record: LabRecord, running: list[ContainerState]) -> None:
     from gpulab_hub import ledger
     from gpulab_hub.database import lab_database
+    from gpulab_hub.lifecycle import Actor, Cause
 
     database = lab_database(paths)
     click.get_current_context().call_on_close(database.dispose)
@@ -109,6 +111,12 @@ def _end(paths: LabPaths, record: LabRecord, running: list[ContainerState]) -> N
         with book.turn() as turn:
             ledger.close(turn, lease_id, "the lab was stopped", time.time())
 
+    with book.turn() as turn:
+        for server in running:
+            lease = server.labels.get(LABEL_LEASE, "")
+            ledger.begin_closing(
+                turn, lease, Cause.STOPPED, "the lab was stopped", time.time(), Actor.SPAWNER
+            )
     ended = servers.end(_docker(record), running, close)
     click.echo(f"{len(ended.gone)} server{'' if len(ended.gone) == 1 else 's'} ended, devices are free.")
     for name, problem in ended.left.items():

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from gpulab_hub.deploy.processes import ProcessState
+from gpulab_hub.deploy.processes import NAMES, ProcessState
 from gpulab_spawner.placement.inventory import Inventory
-
-_NAMES = ("agent", "proxy", "hub")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class Condition:
 def complete(states: Sequence[ProcessState]) -> tuple[ProcessState, ...]:
     """Return a state for each process of a lab, `stopped` where the supervisor knows none."""
     known = {state.name: state for state in states}
-    return tuple(known.get(name, ProcessState(name, running=False, words="stopped")) for name in _NAMES)
+    return tuple(known.get(name, ProcessState(name, running=False, words="stopped")) for name in NAMES)
 
 
 def problems(

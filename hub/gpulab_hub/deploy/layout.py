@@ -50,6 +50,7 @@ def plan(paths: LabPaths) -> tuple[Entry, ...]:
         Entry(paths.run / "hub.lock", HUB, 0o600, file=True),
         Entry(paths.run / "proxy.lock", PROXY, 0o600, file=True),
         Entry(paths.run / "agent.lock", AGENT, 0o600, file=True),
+        Entry(paths.run / "service.lock", HUB, 0o600, file=True),
     )
 
 
@@ -80,7 +81,13 @@ def ensure(machine: Machine, paths: LabPaths) -> str:
 
 def _secrets(machine: Machine, paths: LabPaths) -> bool:
     made = False
-    for path in (paths.cookie_secret, paths.proxy_token, paths.signing_key, paths.admin_token):
+    for path in (
+        paths.cookie_secret,
+        paths.proxy_token,
+        paths.signing_key,
+        paths.admin_token,
+        paths.service_token,
+    ):
         if not path.exists():
             write_new(path, secrets.token_hex(32) + "\n", 0o600)
             made = True

@@ -16,6 +16,8 @@ from gpulab_hub.deploy.users import AGENT, HUB, PROXY
 from gpulab_hub.paths import LabPaths
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+NAMES = ("agent", "proxy", "service", "hub")
+"""The processes of a lab, in the order in which they start."""
 _LOCKED = "75"
 """Exit status of a second proxy, EX_TEMPFAIL."""
 
@@ -25,7 +27,7 @@ class Process:
     """One process that a supervisor keeps up.
 
     Attributes:
-        name: `hub`, `proxy` or `agent`.
+        name: `hub`, `service`, `proxy` or `agent`.
         about: What it is, in words.
         argv: Its command.
         user: Whom it runs as, None for whoever starts the supervisor.
@@ -48,7 +50,7 @@ class ProcessState:
     """What a supervisor says of one process.
 
     Attributes:
-        name: `hub`, `proxy` or `agent`.
+        name: `hub`, `service`, `proxy` or `agent`.
         running: Whether it is up.
         uptime_seconds: For how long, None where it is down.
         pid: Its process id, None where it is down.
@@ -114,6 +116,13 @@ def lab_processes(
             "root" if _privileged(record.port) else PROXY,
             base("proxy"),
             {"CONFIGPROXY_AUTH_TOKEN": proxy_token},
+        ),
+        Process(
+            "service",
+            "pages, REST, and keeps ledger and containers together",
+            (str(paths.venv / "bin/gpulab"), "service", "--state", str(paths.state)),
+            HUB,
+            {**base("service"), "DOCKER_HOST": record.engine},
         ),
         Process(
             "hub",

@@ -32,6 +32,7 @@ class LabRecord:
         supervisor: `systemd` or `supervisord`.
         simulate: Name of the simulated machine, None for what the machine has.
         image: Reference of the default image.
+        service_port: Port of the lab's service, on loopback; 0 in the record of an older release.
         memlock: Whether the engine lifts the memlock limit of a server, as tried at the last `up`.
     """
 
@@ -48,6 +49,7 @@ class LabRecord:
     simulate: str | None = None
     image: str = ""
     memlock: bool = False
+    service_port: int = 0
 
     @property
     def url(self) -> str:

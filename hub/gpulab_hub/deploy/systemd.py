@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpulab_hub.deploy.layout import write_new
 from gpulab_hub.deploy.machine import CommandFailed, Machine
-from gpulab_hub.deploy.processes import Process, ProcessState
+from gpulab_hub.deploy.processes import NAMES, Process, ProcessState
 from gpulab_hub.paths import DEFAULT_STATE, LabPaths
 from gpulab_spawner.errors import LabError
 
@@ -117,7 +117,7 @@ class Systemd:
 
     def states(self) -> list[ProcessState]:
         """Return what systemd says of each process."""
-        return [self._state(name) for name in ("agent", "proxy", "hub")]
+        return [self._state(name) for name in NAMES]
 
     def stop(self) -> None:
         """Stop the processes; they stay enabled, so a reboot starts them again."""

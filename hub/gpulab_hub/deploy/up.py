@@ -44,6 +44,7 @@ IMAGE_NEED = 6 * preflight.GIB
 """Free bytes below Docker's directory before the first image is built."""
 _PROXY_API_PORTS = range(8001, 8081)
 _HUB_PORTS = range(8081, 8181)
+_SERVICE_PORTS = range(8181, 8281)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +169,14 @@ def choose(options: Options, machine: Machine, paths: LabPaths, found: Found, wo
         hub_port=_internal_port(
             machine, gateway, _HUB_PORTS, mine, old.hub_port if old else None, paths.run / "hub.lock"
         ),
+        service_port=_internal_port(
+            machine,
+            "127.0.0.1",
+            _SERVICE_PORTS,
+            mine,
+            old.service_port if old else None,
+            paths.run / "service.lock",
+        ),
         network=name,
         gateway=gateway,
         engine=found.engine.url,
@@ -247,6 +256,7 @@ def stamps(paths: LabPaths, hub_config: str) -> dict[str, str]:
     return {
         "agent": processes.stamp(installed, record),
         "proxy": processes.stamp(proxy_installed),
+        "service": processes.stamp(installed, record, config),
         "hub": processes.stamp(installed, record, config, hub_config),
     }
 

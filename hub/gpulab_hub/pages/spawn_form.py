@@ -28,19 +28,26 @@ They are the ledger's, not the hub's: what the hub keeps it also reuses for a re
 """
 
 
+LastEnd = Callable[[str, str], str]
+"""Return how a user's server ended where that came over them, in words, else "". Blocking."""
+
+
 def spawn_form(
     reading: SharedReading,
     catalogue: Catalogue,
     last_choice: LastChoice,
+    last_end: LastEnd = lambda user, server: "",
     clock: Callable[[], float] = time.time,
 ) -> OptionsForm:
     """Return the closure for `c.Spawner.options_form`."""
 
     async def options_form(spawner: Any) -> str:
-        lab, last = await asyncio.gather(
-            reading.current(), asyncio.to_thread(last_choice, spawner.user.name, spawner.name)
+        lab, last, end = await asyncio.gather(
+            reading.current(),
+            asyncio.to_thread(last_choice, spawner.user.name, spawner.name),
+            asyncio.to_thread(last_end, spawner.user.name, spawner.name),
         )
-        return render(spawn_view(catalogue, lab, last, clock()))
+        return render(spawn_view(catalogue, lab, last, clock(), end))
 
     return options_form
 

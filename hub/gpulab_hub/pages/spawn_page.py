@@ -125,6 +125,7 @@ class SpawnView:
         runtimes: Value, label and whether it is chosen, of each runtime.
         memory_gib: Number of GiB that was wished for last, or a fair first guess.
         note: Why the page does not choose what was chosen last; empty otherwise.
+        ending: How the last server ended, where that came over its owner; empty otherwise.
         age: Age of the snapshot in seconds, None where there is none.
         problem: Why there are no live numbers; empty otherwise.
     """
@@ -135,6 +136,7 @@ class SpawnView:
     note: str
     age: float | None
     problem: str
+    ending: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,7 @@ class _Memory:
     runtime: str = ""
 
 
-def spawn_view(catalogue: Catalogue, lab: LabNow, last: object, now: float) -> SpawnView:
+def spawn_view(catalogue: Catalogue, lab: LabNow, last: object, now: float, ending: str = "") -> SpawnView:
     """Return the spawn page.
 
     Args:
@@ -155,6 +157,7 @@ def spawn_view(catalogue: Catalogue, lab: LabNow, last: object, now: float) -> S
         lab: What can be had.
         last: user_options of the last start, as stored: any JSON value.
         now: Unix time in seconds.
+        ending: How the last server ended, where that came over its owner.
     """
     memory = _recall(catalogue, last)
     cards = tuple(_profile(p, _shapes(p, lab), memory) for p in catalogue.profiles)
@@ -165,6 +168,7 @@ def spawn_view(catalogue: Catalogue, lab: LabNow, last: object, now: float) -> S
         note=_note(memory, cards),
         age=_age(lab, now),
         problem=lab.problem,
+        ending=ending,
     )
 
 

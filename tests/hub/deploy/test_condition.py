@@ -3,11 +3,11 @@ import json
 import pytest
 
 from gpulab_hub.deploy.condition import Condition, complete, duration, gpus_in_words, problems, text
-from gpulab_hub.deploy.processes import ProcessState
+from gpulab_hub.deploy.processes import NAMES, ProcessState
 from gpulab_spawner.placement.devices import Gpu, MigDevice
 from gpulab_spawner.placement.inventory import Inventory
 
-UP = tuple(ProcessState(name, running=True, uptime_seconds=3700, pid=7) for name in ("agent", "proxy", "hub"))
+UP = tuple(ProcessState(name, running=True, uptime_seconds=3700, pid=7) for name in NAMES)
 FINE = {"answers": True, "engine": "28.5.1", "age": 1.0, "max_age": 15.0, "ledger": None}
 
 
@@ -30,8 +30,8 @@ def test_each_thing_that_is_down_is_told(wrong, words):
 
 
 def test_a_process_that_no_supervisor_knows_is_stopped():
-    found = complete(UP[:2])
-    assert [p.name for p in found] == ["agent", "proxy", "hub"]
+    found = complete(UP[:3])
+    assert [p.name for p in found] == list(NAMES)
     assert problems(found, **FINE) == ("hub is down (stopped)",)
 
 
@@ -63,7 +63,7 @@ def test_the_text_and_the_json_tell_the_same():
         url="http://127.0.0.1:8000",
         answers=False,
         supervisor="systemd",
-        processes=complete(UP[:2]),
+        processes=complete(UP[:3]),
         engine=None,
         simulated="2xh100",
         gpus="2 x NVIDIA H100",
@@ -75,6 +75,7 @@ def test_the_text_and_the_json_tell_the_same():
         "http://127.0.0.1:8000  DOES NOT ANSWER",
         "  agent    up 1 h 1 min, process 7",
         "  proxy    up 1 h 1 min, process 7",
+        "  service  up 1 h 1 min, process 7",
         "  hub      DOWN (stopped)",
         "  docker   DOES NOT ANSWER",
         "  gpus     SIMULATED 2xh100: 2 x NVIDIA H100 (seen 2 s ago)",

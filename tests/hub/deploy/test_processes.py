@@ -4,7 +4,7 @@ import pytest
 
 from gpulab_hub.deploy import processes
 
-STAMPS = {"agent": "a", "proxy": "p", "hub": "h"}
+STAMPS = {"agent": "a", "proxy": "p", "service": "s", "hub": "h"}
 
 
 def lab(paths, record, **more):
@@ -44,10 +44,10 @@ def test_the_proxys_token_is_in_no_command_and_no_open_environment(paths, record
     assert lab(paths, record)["proxy"].secret_environment == {"CONFIGPROXY_AUTH_TOKEN": "s3cret"}
 
 
-def test_each_process_has_a_user_of_its_own_and_only_the_hub_knows_docker(paths, record):
+def test_each_process_has_a_user_of_its_own_and_only_hub_and_service_know_docker(paths, record):
     found = lab(paths, record)
     assert {p.user for p in found.values()} == {"gpulab", "gpulab-proxy", "gpulab-agent"}
-    assert [p.name for p in found.values() if "DOCKER_HOST" in p.environment] == ["hub"]
+    assert [p.name for p in found.values() if "DOCKER_HOST" in p.environment] == ["service", "hub"]
 
 
 def test_the_agent_gets_what_a_simulated_machine_needs(paths, record):

@@ -21,7 +21,7 @@ def lab(paths, record):
         record,
         node="/usr/bin/node",
         proxy_token="s3cret",
-        stamps={"agent": "a", "proxy": "p", "hub": "h"},
+        stamps={"agent": "a", "proxy": "p", "service": "s", "hub": "h"},
         agent_environment={},
     )
 
@@ -43,8 +43,8 @@ RUNNING = "ActiveState=active\nSubState=running\nMainPID=7\nActiveEnterTimestamp
 def test_a_first_run_installs_enables_and_starts(keeper, lab, tmp_path):
     machine = FakeMachine(systemd=True)
     machine.says["systemctl show"] = "ActiveState=inactive\nSubState=dead\nMainPID=0\n"
-    assert keeper(machine).apply(lab) == "started by systemd: agent, hub, proxy"
-    names = [f"gpulab-{name}-0123.service" for name in ("agent", "proxy", "hub")]
+    assert keeper(machine).apply(lab) == "started by systemd: agent, hub, proxy, service"
+    names = [f"gpulab-{name}-0123.service" for name in processes.NAMES]
     assert sorted(p.name for p in (tmp_path / "units").iterdir()) == sorted(names)
     assert f"systemctl enable --quiet {' '.join(names)}" in machine.commands
     assert "systemctl daemon-reload" in machine.commands
@@ -57,9 +57,9 @@ def test_a_second_run_restarts_nothing_and_a_change_only_what_it_changes(keeper,
     machine.commands.clear()
     assert keeper(machine).apply(lab) == "running, nothing changed"
     assert not any("restart" in c or "reload" in c for c in machine.commands)
-    agent, proxy, hub = lab
+    agent, proxy, service, hub = lab
     changed = dataclasses.replace(hub, environment={**hub.environment, "GPULAB_STAMP": "new"})
-    assert keeper(machine).apply((agent, proxy, changed)) == "started by systemd: hub"
+    assert keeper(machine).apply((agent, proxy, service, changed)) == "started by systemd: hub"
     assert "systemctl restart gpulab-hub-0123.service" in machine.commands
 
 
@@ -110,7 +110,7 @@ def test_odd_characters_reach_the_process_as_they_are(paths):
     assert unit == ('ExecStart=/bin/x "a b" 100%% $$HOME "say \\"hi\\""\nEnvironment="K=v $w 5%% \\"q\\""\n')
 
 
-@pytest.mark.parametrize("name", ["agent", "proxy", "hub"])
+@pytest.mark.parametrize("name", processes.NAMES)
 def test_a_unit_restarts_always_and_leaves_no_mark_unfilled(lab, paths, name):
     process = next(p for p in lab if p.name == name)
     unit = systemd.render((TEMPLATES / f"gpulab-{name}.service").read_text(), process, paths)

@@ -209,6 +209,6 @@ def test_each_process_restarts_for_what_it_reads(paths, record):
     before = up.stamps(paths, "config")
     paths.config.write_text("name: Ours\n")
     changed = up.stamps(paths, "config")
-    assert {name for name in before if before[name] != changed[name]} == {"hub"}
+    assert {name for name in before if before[name] != changed[name]} == {"hub", "service"}
     (paths.proxy / ".installed").write_text("2")
     assert {n for n, s in up.stamps(paths, "config").items() if s != changed[n]} == {"proxy"}

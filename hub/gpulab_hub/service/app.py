@@ -1,0 +1,84 @@
+"""The service's application and its process."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import signal
+from dataclasses import dataclass
+
+from tornado.httpserver import HTTPServer
+from tornado.web import Application
+
+from gpulab_hub.service import api, page
+from gpulab_hub.service.handlers import Callback, NotFound
+from gpulab_hub.service.lab import ServiceLab
+from gpulab_hub.service.loop import Loop
+from gpulab_server.hubauth import LabOAuth
+
+log = logging.getLogger(__name__)
+
+CLIENT = "service-gpulab"
+ACCESS = "access:services!service=gpulab"
+MOST_BODY = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where the service and its hub are.
+
+    Attributes:
+        port: Port on loopback; the proxy routes /services/gpulab/ to it.
+        hub_api: URL of the hub's API.
+        token: The service's API token, which is its OAuth secret too.
+    """
+
+    port: int
+    hub_api: str
+    token: str
+
+
+def application(lab: ServiceLab, where: Where) -> Application:
+    """Return the service's application."""
+    auth = LabOAuth(
+        api_token=where.token,
+        api_url=where.hub_api,
+        base_url=api.PREFIX,
+        oauth_client_id=CLIENT,
+        oauth_redirect_uri=f"{api.PREFIX}oauth_callback",
+        access_scopes={ACCESS},
+    )
+    arguments = {"lab": lab, "auth": auth}
+    return Application(
+        [
+            *api.routes(arguments),
+            *page.routes(arguments),
+            (f"{api.PREFIX}oauth_callback", Callback, arguments),
+        ],
+        default_handler_class=NotFound,
+        default_handler_args=arguments,
+        # Cookies are signed with what only this service and the hub know, and survive a restart.
+        cookie_secret=hashlib.sha256(b"cookies of the service\0" + where.token.encode()).digest(),
+        log_function=_log_request,
+    )
+
+
+def _log_request(handler: object) -> None:
+    """Log no request: the proxy and the hub do, and pages poll."""
+
+
+async def serve(lab: ServiceLab, where: Where) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    server = HTTPServer(application(lab, where), max_body_size=MOST_BODY, max_buffer_size=2 * MOST_BODY)
+    server.listen(where.port, "127.0.0.1")
+    rounds = asyncio.create_task(Loop(lab).run())
+    log.info("The service listens on 127.0.0.1:%d", where.port)
+    await ended.wait()
+    server.stop()
+    rounds.cancel()
+    await server.close_all_connections()

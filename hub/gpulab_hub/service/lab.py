@@ -1,0 +1,195 @@
+"""What the service does for its handlers: blocking functions over the ledger, one for each thing asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from sqlalchemy import Engine as Database
+
+from gpulab_hub import history, ledger, people, quarantine
+from gpulab_hub.admission import Admission
+from gpulab_hub.database import reading
+from gpulab_hub.history import Record
+from gpulab_hub.ledger import Ledger
+from gpulab_hub.lifecycle import Actor, Cause
+from gpulab_hub.reconciler import Reconciler, Report
+from gpulab_hub.service.view import devices_view, lease_view, quarantine_view
+from gpulab_hub.service.wire import Devices, Health, LeaseInfo, Leases, Quarantine
+from gpulab_hub.visible import Viewer, may_end, may_know_ending
+from gpulab_spawner.errors import LabError, Refusal
+
+PAST = 50
+"""Ended leases that a list shows."""
+
+
+class NoSuchLease(Refusal):
+    """There is no such lease, or none that the viewer may know of."""
+
+    code = "no_such_lease"
+    status = 404
+
+
+class NotYours(Refusal):
+    """Only its owner or an admin may do this."""
+
+    code = "not_yours"
+    status = 403
+
+
+class NotQuarantined(Refusal):
+    """No such container is in quarantine."""
+
+    code = "not_quarantined"
+    status = 404
+
+
+@dataclass(slots=True)
+class ServiceLab:
+    """One lab, as the service sees it.
+
+    Attributes:
+        database: The lab's database.
+        book: Its ledger.
+        admission: Tells what can be had.
+        reconciler: The reconcile loop's hands.
+        max_age: Seconds after which nothing is granted from a snapshot.
+        interval: Seconds from one round of the reconcile loop to the next.
+        facts: What every page knows (`gpulab_hub.pages.facts`).
+        clock: Unix time in seconds.
+        report: What the last round came to.
+        wake: Lets the next round begin now.
+    """
+
+    database: Database
+    book: Ledger
+    admission: Admission
+    reconciler: Reconciler
+    max_age: float
+    interval: float
+    facts: dict[str, object]
+    clock: Callable[[], float] = time.time
+    report: Report | None = field(default=None)
+    wake: Callable[[], None] = field(default=lambda: None)
+
+    def viewer(self, name: str, *, is_admin: bool) -> Viewer:
+        """Return who looks."""
+        person = people.find_person(self.database, name)
+        return Viewer(name, person.id if person else None, is_admin)
+
+    def devices(self, viewer: Viewer) -> Devices:
+        """Return the devices and who holds them."""
+        return devices_view(self.admission.view(viewer.name, is_admin=viewer.is_admin), self.max_age)
+
+    def open(self, viewer: Viewer) -> Leases:
+        """Return the open leases of everybody."""
+        with reading(self.database) as connection:
+            records = history.open_leases(connection)
+        return Leases(leases=[lease_view(record, viewer) for record in records])
+
+    def past(self, viewer: Viewer) -> Leases:
+        """Return the viewer's own ended leases, the newest first."""
+        if viewer.person_id is None:
+            return Leases(leases=[])
+        with reading(self.database) as connection:
+            records = history.past_of(connection, viewer.person_id, limit=PAST)
+        return Leases(leases=[lease_view(record, viewer) for record in records])
+
+    def lease(self, viewer: Viewer, lease_id: str) -> LeaseInfo:
+        """Return one lease: any open one, and past ones of the viewer's own.
+
+        Raises:
+            NoSuchLease: There is none.
+        """
+        return lease_view(self._find(viewer, lease_id), viewer)
+
+    def end(self, viewer: Viewer, lease_id: str, reason: str) -> LeaseInfo:
+        """Let a lease end: its server is stopped and removed by the reconcile loop, soon.
+
+        Raises:
+            NoSuchLease: There is none.
+            NotYours: It is somebody else's.
+        """
+        record = self._find(viewer, lease_id)
+        if not may_end(viewer, record.person_id):
+            raise NotYours(f"This is a server of {record.user}.", next_step="They, or an admin, can end it.")
+        who = "its owner" if viewer.owns(record.person_id) else viewer.name
+        self._begin_end(record.id, f"ended by {who}" + (f": {reason}" if reason else ""))
+        return self.lease(viewer, lease_id)
+
+    def _begin_end(self, lease_id: str, words: str) -> None:
+        with self.book.turn() as turn:
+            ledger.begin_closing(turn, lease_id, Cause.ASKED, words, self.clock(), Actor.PERSON)
+        self.wake()
+
+    def quarantine(self, viewer: Viewer) -> Quarantine:
+        """Return the containers that need an admin.
+
+        Raises:
+            NotYours: The viewer is no admin.
+        """
+        _require_admin(viewer)
+        foreign = self.report.foreign if self.report else ()
+        held = self.book.standing().quarantined.values()
+        return quarantine_view(held, foreign, people.people_of_lab(self.database))
+
+    def end_quarantined(self, viewer: Viewer, container_id: str) -> None:
+        """Let a container in quarantine be ended, by the lease that it has or without one.
+
+        Raises:
+            NotYours: The viewer is no admin.
+            NotQuarantined: It is not in quarantine.
+        """
+        _require_admin(viewer)
+        with self.book.turn() as turn:
+            found = turn.standing.quarantined.get(container_id)
+            if found is None:
+                raise NotQuarantined(
+                    f"The container {container_id[:12]} is not in quarantine.",
+                    next_step="See the list again: it may have ended meanwhile.",
+                )
+            quarantine.hold(turn, replace(found, end_asked_by=viewer.name), self.clock())
+            lease = next((x for x in turn.standing.leases.values() if x.container_id == container_id), None)
+            if lease is not None:
+                words = f"ended by {viewer.name}: its container was in quarantine"
+                ledger.begin_closing(turn, lease.id, Cause.ASKED, words, self.clock(), Actor.PERSON)
+        self.wake()
+
+    def health(self) -> Health:
+        """Return how the service is: what it cannot do now, in words."""
+        problems = []
+        try:
+            view = self.admission.view("")
+            now = devices_view(view, self.max_age)
+            if now.taken_at is None:
+                problems.append("the agent has written no snapshot of the GPUs")
+            elif not now.fresh:
+                problems.append(f"the snapshot of the GPUs is {now.age_seconds:.0f} s old")
+        except LabError as error:
+            problems.append(error.message)
+        last = self.report
+        if last is None:
+            problems.append("ledger and containers were not compared yet")
+        else:
+            problems += [last.problem] if last.problem else []
+            problems += last.failed
+            if (age := self.clock() - last.at) > 10 * self.interval + 60:
+                problems.append(f"ledger and containers were last compared {age:.0f} s ago")
+        return Health(
+            status="degraded" if problems else "ok",
+            problems=problems,
+            reconciled_at=last.at if last else None,
+        )
+
+    def _find(self, viewer: Viewer, lease_id: str) -> Record:
+        with reading(self.database) as connection:
+            record = history.find(connection, lease_id)
+        if record is None or (record.closed_at is not None and not may_know_ending(viewer, record.person_id)):
+            raise NoSuchLease(f"There is no lease {lease_id[:32]}.", next_step="See the list of leases.")
+        return record
+
+
+def _require_admin(viewer: Viewer) -> None:
+    if not viewer.is_admin:
+        raise NotYours("Only admins see containers in quarantine.", next_step="Ask an admin.")

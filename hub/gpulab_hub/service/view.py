@@ -1,0 +1,128 @@
+"""What a viewer is told of leases and devices: models from the ledger's values. Pure.
+
+`gpulab_hub.visible` decides what a viewer may know; nothing here does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from gpulab_hub.admission import View
+from gpulab_hub.history import Record
+from gpulab_hub.lifecycle import told
+from gpulab_hub.service.wire import (
+    DeviceInfo,
+    Devices,
+    ForeignInfo,
+    HeldInfo,
+    Holder,
+    LeaseInfo,
+    Quarantine,
+    QuarantineInfo,
+)
+from gpulab_hub.standing import Quarantined
+from gpulab_hub.visible import Viewer, may_end, may_know_ending, may_read_output
+from gpulab_spawner.engine import ContainerState
+from gpulab_spawner.gate import Person
+from gpulab_spawner.placement.devices import Device
+
+
+def devices_view(view: View, max_age: float) -> Devices:
+    """Return the devices of the machine, whole GPUs first.
+
+    Args:
+        view: The state of the lab for the viewer.
+        max_age: Seconds after which nothing is granted from the snapshot.
+    """
+    if view.survey is None:
+        return Devices(taken_at=None, age_seconds=None, fresh=False, problem=None, simulated=None, devices=[])
+    inventory = view.survey.inventory
+    age = view.now - inventory.taken_at
+    return Devices(
+        taken_at=inventory.taken_at,
+        age_seconds=round(age, 1),
+        fresh=abs(age) <= max_age,
+        problem=inventory.problem,
+        simulated=inventory.simulated,
+        devices=[_device(device, view) for device in view.survey.stock.devices],
+    )
+
+
+def _device(device: Device, view: View) -> DeviceInfo:
+    lease = view.holders.get(device.key)
+    holder = Holder(user=lease.user, server=lease.server, until=lease.ends_at) if lease else None
+    reason = device.problem or view.withheld.get(device.key)
+    state: Literal["free", "held", "withheld", "sick"]
+    state = "held" if lease else "sick" if device.problem else "withheld" if reason else "free"
+    return DeviceInfo(
+        key=device.key,
+        uuid=device.uuid,
+        gpu_uuid=device.gpu_uuid,
+        index=device.index,
+        model=device.model,
+        profile=device.profile,
+        memory_bytes=device.memory_bytes,
+        state=state,
+        reason=reason,
+        holder=holder,
+    )
+
+
+def lease_view(record: Record, viewer: Viewer) -> LeaseInfo:
+    """Return a lease as a viewer may know it."""
+    owner = record.person_id
+    knows = may_know_ending(viewer, owner)
+    ended = knows and record.closed_at is not None
+    return LeaseInfo(
+        id=record.id,
+        user=record.user,
+        server=record.server,
+        profile=record.profile,
+        shape=record.shape,
+        image=record.image,
+        state=record.state,
+        memory_bytes=record.memory_bytes,
+        opened_at=record.opened_at,
+        state_since=record.state_since,
+        ends_at=record.ends_at,
+        devices=[
+            HeldInfo(key=d.key, uuid=d.uuid, model=d.model, profile=d.profile, memory_bytes=d.memory_bytes)
+            for d in record.devices
+        ],
+        mine=viewer.owns(owner),
+        may_end=record.closed_at is None and may_end(viewer, owner),
+        trouble=record.trouble if knows else None,
+        closed_at=record.closed_at,
+        ended_at=record.ended_at if knows else None,
+        ending=told(record.cause, record.exit_code, record.close_reason) if ended else None,
+        cause=record.cause if knows else None,
+        exit_code=record.exit_code if knows else None,
+        last_words=record.last_words if may_read_output(viewer, owner) else None,
+    )
+
+
+def quarantine_view(
+    held: Iterable[Quarantined], foreign: Iterable[ContainerState], people: Mapping[str, Person]
+) -> Quarantine:
+    """Return, for admins, the containers that need them."""
+    return Quarantine(
+        quarantined=[
+            QuarantineInfo(
+                container_id=each.container_id,
+                container_name=each.container_name,
+                lease=each.lease_id,
+                user=people[each.person_id].name if each.person_id and each.person_id in people else None,
+                server=each.server,
+                devices=list(each.devices),
+                reason=each.reason,
+                since=each.since,
+                end_asked_by=each.end_asked_by,
+            )
+            for each in held
+        ],
+        foreign=[
+            ForeignInfo(container_id=c.id, container_name=c.name, image=c.image, status=c.status)
+            for c in foreign
+        ],
+    )

@@ -1,0 +1,151 @@
+"""What the REST API says, as models: handlers answer with them, and openapi.json is made from them.
+
+Times are Unix seconds, sizes bytes. A field that the reader may not know is null.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Model(BaseModel):
+    """A model of the API: closed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ErrorBody(Model):
+    """What went wrong."""
+
+    code: str
+    message: str
+    next_step: str
+    details: dict[str, object]
+
+
+class Problem(Model):
+    """The one shape of every error."""
+
+    error: ErrorBody
+
+
+class Holder(Model):
+    """Who holds a device."""
+
+    user: str
+    server: str
+    until: float | None
+
+
+class DeviceInfo(Model):
+    """A device of this machine."""
+
+    key: str
+    uuid: str
+    gpu_uuid: str
+    index: int | None
+    model: str | None
+    profile: str | None
+    memory_bytes: int | None
+    state: Literal["free", "held", "withheld", "sick"]
+    reason: str | None
+    holder: Holder | None
+
+
+class Devices(Model):
+    """The devices, as the newest snapshot has them."""
+
+    taken_at: float | None
+    age_seconds: float | None
+    fresh: bool
+    problem: str | None
+    simulated: str | None
+    devices: list[DeviceInfo]
+
+
+class HeldInfo(Model):
+    """A device of a lease, as it was when granted."""
+
+    key: str
+    uuid: str
+    model: str | None
+    profile: str | None
+    memory_bytes: int | None
+
+
+class LeaseInfo(Model):
+    """A lease."""
+
+    id: str
+    user: str
+    server: str
+    profile: str
+    shape: str
+    image: str
+    state: str
+    memory_bytes: int
+    opened_at: float
+    state_since: float | None
+    ends_at: float | None
+    devices: list[HeldInfo]
+    mine: bool
+    may_end: bool
+    trouble: str | None
+    closed_at: float | None
+    ended_at: float | None
+    ending: str | None
+    cause: str | None
+    exit_code: int | None
+    last_words: str | None
+
+
+class Leases(Model):
+    """Leases."""
+
+    leases: list[LeaseInfo]
+
+
+class QuarantineInfo(Model):
+    """A running container of the lab without a lease that answers for its devices."""
+
+    container_id: str
+    container_name: str
+    lease: str | None
+    user: str | None
+    server: str
+    devices: list[str]
+    reason: str
+    since: float
+    end_asked_by: str | None
+
+
+class ForeignInfo(Model):
+    """A container that carries the lab's label and is not the lab's: it is left alone."""
+
+    container_id: str
+    container_name: str
+    image: str
+    status: str
+
+
+class Quarantine(Model):
+    """What of the containers needs an admin."""
+
+    quarantined: list[QuarantineInfo]
+    foreign: list[ForeignInfo]
+
+
+class Health(Model):
+    """How the service is."""
+
+    status: Literal["ok", "degraded"]
+    problems: list[str]
+    reconciled_at: float | None
+
+
+class End(Model):
+    """Why a lease is to end."""
+
+    reason: str = ""
