@@ -16,7 +16,7 @@ from gpulab_spawner.errors import NoCapacity
 from tests.fakes.lab import Lab, machine, request
 
 
-def fight(lab, user, rounds, tally):
+def fight(lab, user, rounds, tally, met):
     choose, held = random.Random(user), []
     for number in range(rounds):
         shape = f"gpu:{choose.choice((1, 1, 1, 2, 3))}"
@@ -30,6 +30,9 @@ def fight(lab, user, rounds, tally):
             if choose.random() < 0.8:
                 lab.admission.note_container(lease.id, f"{user}-{number}", "gpulab-x")
                 tally["noted"] += 1
+        # All hold what they first got until all have asked: more ask than there are devices.
+        if number == 0:
+            met.wait(120)
         # Two servers run while the next one is asked for, so that the devices are not enough.
         if len(held) > 2 or number == rounds - 1:
             for lease_id in held:
@@ -37,7 +40,7 @@ def fight(lab, user, rounds, tally):
             held.clear()
 
 
-def contend(url, threads, rounds, devices, name, begin, counts):
+def contend(url, threads, rounds, devices, name, begin, met, counts):
     engine = open_database(url)
     lab = Lab(engine)
     # One clock over all processes: it is read while the turn is held, so it orders grants and releases.
@@ -48,7 +51,7 @@ def contend(url, threads, rounds, devices, name, begin, counts):
     lab.admission = lab.another()
     tallies = [dict.fromkeys(("granted", "noted", "refused"), 0) for _ in range(threads)]
     fighters = [
-        threading.Thread(target=fight, args=(lab, f"{name}-{n}", rounds, tally))
+        threading.Thread(target=fight, args=(lab, f"{name}-{n}", rounds, tally, met))
         for n, tally in enumerate(tallies)
     ]
     begin.wait(60)
@@ -64,9 +67,9 @@ def main(url, *numbers):
     processes, threads, rounds, devices = map(int, numbers)
     # Forked before any of them has a thread or a connection: what takes long is to import.
     fork = multiprocessing.get_context("fork")
-    begin, counts = fork.Barrier(processes), fork.SimpleQueue()
+    begin, met, counts = fork.Barrier(processes), fork.Barrier(processes * threads), fork.SimpleQueue()
     started = [
-        fork.Process(target=contend, args=(url, threads, rounds, devices, f"p{n}", begin, counts))
+        fork.Process(target=contend, args=(url, threads, rounds, devices, f"p{n}", begin, met, counts))
         for n in range(processes)
     ]
     for process in started:
