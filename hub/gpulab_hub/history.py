@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, Select, select
+from sqlalchemy import Connection, Select, and_, select
 
-from gpulab_hub.schema import LeaseDevice, LeaseRow
+from gpulab_hub import quarantine
+from gpulab_hub.schema import Cordon, LeaseDevice, LeaseRow
+from gpulab_hub.standing import OpenLease, Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,24 @@ _COLUMNS: Select[*tuple[Any, ...]] = select(
 )
 
 
+_STANDING: Select[*tuple[Any, ...]] = (
+    select(
+        LeaseRow.id,
+        LeaseRow.node,
+        LeaseRow.person_id,
+        LeaseRow.user_name,
+        LeaseRow.server,
+        LeaseRow.state,
+        LeaseRow.memory_bytes,
+        LeaseRow.ends_at,
+        LeaseRow.container_id,
+        LeaseDevice.device,
+    )
+    .outerjoin(LeaseDevice, and_(LeaseDevice.lease_id == LeaseRow.id, LeaseDevice.open))
+    .where(LeaseRow.closed_at.is_(None))
+)
+
+
 def open_leases(connection: Connection) -> list[Record]:
     """Return the open leases, the oldest first."""
     still = _COLUMNS.where(LeaseRow.closed_at.is_(None))
@@ -186,3 +206,18 @@ def _records(connection: Connection, leases: Select[*tuple[Any, ...]]) -> list[R
     for lease_id, *fields in connection.execute(wanted):
         devices[lease_id].append(HeldDevice(*fields))
     return [replace(Record(*row), devices=tuple(devices[row.id])) for row in rows]
+
+
+def standing(connection: Connection, number: int) -> Standing:
+    """Return what open leases hold, and what is cordoned or in quarantine, as of a turn of the ledger."""
+    leases: dict[str, OpenLease] = {}
+    for *fields, device in connection.execute(_STANDING):
+        lease = leases.get(fields[0]) or OpenLease(*fields)
+        leases[lease.id] = replace(lease, devices=(*lease.devices, device)) if device else lease
+    found = Standing(number)
+    for lease in leases.values():
+        found.put(lease)
+    for row in connection.execute(select(Cordon.device, Cordon.reason)):
+        found.cordons[row.device] = row.reason
+    found.quarantined = quarantine.read(connection)
+    return found

@@ -23,13 +23,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 from sqlalchemy import (
     Connection,
     Engine,
-    Select,
-    and_,
     bindparam,
     case,
     delete,
@@ -40,7 +37,7 @@ from sqlalchemy import (
     update,
 )
 
-from gpulab_hub import quarantine
+from gpulab_hub import history
 from gpulab_hub.database import reading, writing
 from gpulab_hub.lifecycle import Actor, Boot, Cause, State, cause_of, ended_as, require, words_of
 from gpulab_hub.schema import Cordon, LeaseDevice, LeaseRow, Lock
@@ -55,22 +52,6 @@ _WORDS_LENGTH = 8000
 
 _NUMBER = select(Lock.counter).where(Lock.name == "ledger")
 _TURN = update(Lock).where(Lock.name == "ledger").values(counter=Lock.counter + 1).returning(Lock.counter)
-_STANDING: Select[*tuple[Any, ...]] = (
-    select(
-        LeaseRow.id,
-        LeaseRow.node,
-        LeaseRow.person_id,
-        LeaseRow.user_name,
-        LeaseRow.server,
-        LeaseRow.state,
-        LeaseRow.memory_bytes,
-        LeaseRow.ends_at,
-        LeaseRow.container_id,
-        LeaseDevice.device,
-    )
-    .outerjoin(LeaseDevice, and_(LeaseDevice.lease_id == LeaseRow.id, LeaseDevice.open))
-    .where(LeaseRow.closed_at.is_(None))
-)
 _CLOSE = (
     update(LeaseRow)
     .where(LeaseRow.id == bindparam("lease"), LeaseRow.closed_at.is_(None))
@@ -132,7 +113,7 @@ class Ledger:
                 with writing(self.engine) as connection:
                     number = connection.execute(_TURN).scalar_one()
                     if known is None or known.number != number - 1:
-                        known = _read(connection, number - 1)
+                        known = history.standing(connection, number - 1)
                     turn = Turn(connection, known)
                     yield turn
             except Refusal:
@@ -149,7 +130,7 @@ class Ledger:
             with self._guard:
                 if self._known is not None and self._known.number == number:
                     return self._known.copy()
-            return _read(connection, number)
+            return history.standing(connection, number)
 
     def _keep(self, known: Standing) -> None:
         with self._guard:
@@ -171,14 +152,7 @@ def uncordon(turn: Turn, device: str) -> bool:
 
 
 def add(turn: Turn, lease: Lease, request: LeaseRequest, node: str, boot_id: str | None = None) -> None:
-    """Write a new lease with its devices.
-
-    Args:
-        turn: The turn.
-        lease: The lease.
-        request: What was asked.
-        node: Host name of the machine.
-        boot_id: The kernel's id of the machine's boot.
+    """Write a new lease with its devices, granted on a node in a boot of it.
 
     Raises:
         sqlalchemy.exc.IntegrityError: The server has an open lease, or a device is in one.
@@ -407,20 +381,6 @@ def _move(
     )
     container_id = (values or {}).get("container_id", lease.container_id)
     turn.standing.put(replace(lease, state=to, container_id=container_id))
-
-
-def _read(connection: Connection, number: int) -> Standing:
-    leases: dict[str, OpenLease] = {}
-    for *fields, device in connection.execute(_STANDING):
-        lease = leases.get(fields[0]) or OpenLease(*fields)
-        leases[lease.id] = replace(lease, devices=(*lease.devices, device)) if device else lease
-    standing = Standing(number)
-    for lease in leases.values():
-        standing.put(lease)
-    for row in connection.execute(select(Cordon.device, Cordon.reason)):
-        standing.cordons[row.device] = row.reason
-    standing.quarantined = quarantine.read(connection)
-    return standing
 
 
 def _held(lease_id: str, device: Device) -> dict[str, object]:

@@ -7,14 +7,16 @@ from datetime import datetime
 
 import click
 
-from gpulab_hub import history, migrations
+from gpulab_hub import history, migrations, quarantine
 from gpulab_hub.commands import emit, json_option, lab_command
 from gpulab_hub.database import lab_database, reading
 from gpulab_hub.history import HeldDevice, Record
 from gpulab_hub.paths import LabPaths
+from gpulab_hub.standing import Quarantined
 
 _SHORT = 8
 _HEADS = ("LEASE", "USER", "SERVER", "PROFILE", "STATE", "DEVICES", "SINCE", "ENDS", "CONTAINER")
+_HELD_HEADS = ("CONTAINER", "NAME", "DEVICES", "SINCE", "WHY")
 _PAST_HEADS = (*_HEADS, "CLOSED", "REASON")
 
 
@@ -32,6 +34,7 @@ def leases(paths: LabPaths, every: bool, limit: int, as_json: bool) -> None:
         migrations.require_current(engine)
         with reading(engine) as connection:
             records = history.history(connection, limit=limit) if every else history.open_leases(connection)
+            held = quarantine.read(connection).values()
     finally:
         engine.dispose()
     if as_json:
@@ -42,6 +45,20 @@ def leases(paths: LabPaths, every: bool, limit: int, as_json: bool) -> None:
         heads = _PAST_HEADS if every else _HEADS
         for line in table([heads, *(_row(record)[: len(heads)] for record in records)]):
             click.echo(line)
+    if held and not as_json:
+        click.echo("\nIn quarantine: containers that run and that no lease answers for.")
+        for line in table([_HELD_HEADS, *(_held(each) for each in held)]):
+            click.echo(line)
+
+
+def _held(found: Quarantined) -> tuple[str, ...]:
+    return (
+        found.container_id[:12],
+        found.container_name,
+        ", ".join(found.devices) or "none",
+        _time(found.since),
+        found.reason + (", ending" if found.end_asked_by else ""),
+    )
 
 
 def _data(record: Record) -> dict[str, object]:

@@ -19,7 +19,13 @@ async def test_nothing_reaches_the_page_unescaped(text):
     offer = Offer(text, text, text, 1, 2, "taken", text)
     lab = LabNow({"x": (offer,)}, taken_at=0.0, problem=text)
     last = {"profile": text, "shape": text, "runtime": text}
-    form = spawn_form(SharedReading(lambda: lab), catalogue, lambda user, server: last, clock=lambda: 1.0)
+    form = spawn_form(
+        SharedReading(lambda: lab),
+        catalogue,
+        lambda user, server: last,
+        lambda user, server: text,
+        lambda: 1.0,
+    )
     spawner = SimpleNamespace(name="train", user=SimpleNamespace(name=text))
     html = await form(spawner)
     assert "<script" not in html
@@ -33,3 +39,15 @@ async def test_the_last_choice_is_asked_for_this_server_of_this_user():
     form = spawn_form(SharedReading(LabNow), catalogue, lambda *who: asked.append(who), clock=lambda: 1.0)
     await form(SimpleNamespace(name="train", user=SimpleNamespace(name="ada")))
     assert asked == [("ada", "train")]
+
+
+async def test_an_end_that_came_over_its_owner_is_told_above_the_choices():
+    catalogue = read_profiles([], Defaults(image="lab/base", memory_bytes=1 << 30))
+    ended = "Your last server ended: out of memory at 14:02."
+    form = spawn_form(
+        SharedReading(LabNow), catalogue, lambda *who: None, lambda user, server: ended * (server == "train")
+    )
+    ada = SimpleNamespace(name="ada")
+    html = await form(SimpleNamespace(name="train", user=ada))
+    assert html.index(ended) < html.index("<fieldset")
+    assert "last server" not in await form(SimpleNamespace(name="", user=ada))
