@@ -49,13 +49,22 @@ class NeverAnswers:
 
 
 @dataclass(frozen=True)
+class Refuses:
+    """Answers an operation with a status below 500 and Docker's words, and does nothing."""
+
+    operation: str
+    status: int
+    words: str
+
+
+@dataclass(frozen=True)
 class RemovalInProgress:
     """Answers HTTP 409 to a removal, and removes the container after some more looks at it."""
 
     looks: int = 2
 
 
-Fault = AnswersServerError | FailsAfterDoing | DropsTheConnection | NeverAnswers | RemovalInProgress
+Fault = AnswersServerError | FailsAfterDoing | DropsTheConnection | NeverAnswers | Refuses | RemovalInProgress
 
 
 @dataclass
@@ -154,6 +163,8 @@ class _Handler(BaseHTTPRequestHandler):
         hit = getattr(fault, "operation", None) == operation
         if hit and isinstance(fault, AnswersServerError):
             return self._answer(500, {"message": "injected fault"})
+        if hit and isinstance(fault, Refuses):
+            return self._answer(fault.status, {"message": fault.words})
         if hit and isinstance(fault, DropsTheConnection):
             self.close_connection = True
             return None
