@@ -37,8 +37,8 @@ from gpulab_spawner.injection import DriverFiles, Injection, by_cdi, by_nodes, b
 from gpulab_spawner.placement.devices import Device
 from gpulab_spawner.placement.request import Shape
 from gpulab_spawner.profiles import Catalogue, Defaults, read_profiles
-from gpulab_spawner.spawner import Wiring
 from gpulab_spawner.storage import Storage
+from gpulab_spawner.wiring import Wiring
 
 ENGINE_THREADS = 16
 """Blocking calls at once: Docker, ledger and storage. A slow one holds up its own server only."""
