@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import stat
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,10 +12,12 @@ from pathlib import Path
 
 import docker
 import psutil
+from docker.errors import DockerException
 from sqlalchemy import Engine as Database
 
 from gpulab_hub import driver_files, history
 from gpulab_hub.admission import Admission, Limits, Surroundings
+from gpulab_hub.catalogue import catalogue_of
 from gpulab_hub.database import lab_database, reading
 from gpulab_hub.deploy.machine import ThisMachine
 from gpulab_hub.deploy.record import LabRecord
@@ -25,18 +28,18 @@ from gpulab_hub.migrations import require_current
 from gpulab_hub.pages.spawn_page import LabNow
 from gpulab_hub.paths import LabPaths
 from gpulab_hub.people import ensure_person
-from gpulab_hub.settings import Settings, SharedDirectory
+from gpulab_hub.settings import Settings, SharedDirectory, require_apart
 from gpulab_hub.simulate import injection as simulated
 from gpulab_hub.simulate import stage
 from gpulab_hub.snapshot import SnapshotFile
 from gpulab_spawner.container import Share, Site
 from gpulab_spawner.engine import Engine
-from gpulab_spawner.errors import DeviceVanished, GpusOff
+from gpulab_spawner.errors import DeviceVanished, EngineUnavailable, GpusOff, StorageUnavailable
 from gpulab_spawner.gate import Person
 from gpulab_spawner.injection import DriverFiles, Injection, by_cdi, by_nodes, by_runtime
 from gpulab_spawner.placement.devices import Device
 from gpulab_spawner.placement.request import Shape
-from gpulab_spawner.profiles import Catalogue, Defaults, read_profiles
+from gpulab_spawner.profiles import Catalogue
 from gpulab_spawner.storage import Storage
 from gpulab_spawner.wiring import Wiring
 
@@ -79,18 +82,14 @@ def assemble(paths: LabPaths, record: LabRecord, settings: Settings) -> Lab:
 
     Raises:
         ConfigError: A setting is wrong, or the database is not there or not of this release.
+        EngineUnavailable: Docker does not answer.
     """
+    require_apart(settings, paths.state)
     database = lab_database(paths)
     require_current(database)
-    catalogue = catalogue_of(settings, record)
+    catalogue = catalogue_of(settings, record.image)
     admission = _admission(paths, settings, database, catalogue)
-    client = docker.APIClient(
-        base_url=record.engine,
-        timeout=settings.engine.timeout_seconds,
-        version="auto",
-        max_pool_size=ENGINE_THREADS,
-    )
-    engine = Engine(client)
+    engine = Engine(_client(record.engine, settings.engine.timeout_seconds))
     site = Site(
         hub_id=record.hub_id,
         network=record.network,
@@ -113,22 +112,16 @@ def assemble(paths: LabPaths, record: LabRecord, settings: Settings) -> Lab:
     return Lab(database, catalogue, admission, wiring)
 
 
-def catalogue_of(settings: Settings, record: LabRecord) -> Catalogue:
-    """Return the profiles with the site's defaults.
-
-    Raises:
-        ConfigError: A profile is wrong.
-    """
-    servers = settings.servers
-    defaults = Defaults(
-        image=record.image,
-        memory_bytes=servers.memory,
-        guarantee_bytes=servers.memory_guarantee,
-        cpus=servers.cpus,
-        shm_bytes=servers.shm,
-        environment=servers.environment,
-    )
-    return read_profiles(settings.profiles, defaults)
+def _client(url: str, timeout_seconds: int) -> docker.APIClient:
+    try:
+        return docker.APIClient(
+            base_url=url, timeout=timeout_seconds, version="auto", max_pool_size=ENGINE_THREADS
+        )
+    except DockerException as error:
+        raise EngineUnavailable(
+            f"Docker does not answer at {url}: {error}.",
+            next_step="Start it; gpulab doctor says more. Servers that run go on.",
+        ) from error
 
 
 def _admission(paths: LabPaths, settings: Settings, database: Database, catalogue: Catalogue) -> Admission:
@@ -214,6 +207,9 @@ def shares_of(directories: Sequence[SharedDirectory], groups: Sequence[str]) -> 
 
     A writer's server gets the directory's own group as a supplementary one, so that ordinary permissions say
     what may be written; the group root is never given.
+
+    Raises:
+        StorageUnavailable: One of them is not there; Docker would only say so of a path.
     """
     member = set(groups)
     shares = []
@@ -221,6 +217,21 @@ def shares_of(directories: Sequence[SharedDirectory], groups: Sequence[str]) -> 
         if directory.groups and member.isdisjoint((*directory.groups, *directory.writers)):
             continue
         writable = not member.isdisjoint(directory.writers)
-        gid = Path(directory.path).stat().st_gid if writable else None
-        shares.append(Share(directory.name, directory.path, writable, gid or None))
+        gid = _group_of(directory)
+        shares.append(Share(directory.name, directory.path, writable, (gid or None) if writable else None))
     return tuple(shares)
+
+
+def _group_of(directory: SharedDirectory) -> int:
+    try:
+        found = Path(directory.path).stat()
+        problem = "" if stat.S_ISDIR(found.st_mode) else "it is not a directory"
+    except OSError as error:
+        problem = error.strerror or str(error)
+    if problem:
+        raise StorageUnavailable(
+            f"The shared directory {directory.name} ({directory.path}) cannot be used: {problem}.",
+            next_step="An admin must mount it, or take it out of storage.shared; nothing of yours is lost.",
+            details={"name": directory.name, "path": directory.path},
+        )
+    return found.st_gid

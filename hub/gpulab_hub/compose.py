@@ -105,7 +105,7 @@ def _pages(c: Any, record: LabRecord, site: Settings) -> None:
         public_url=site.listen.public_url,
         simulated=record.simulate,
         assets=assets(),
-        password_page=site.auth.local.enabled,
+        password_page=True,
     )
 
 
