@@ -165,7 +165,7 @@ class Admission:
             return None
         lease = standing.leases[lease_id]
         answered = lease.state not in (State.GRANTED, State.STARTING)
-        return Held(lease.id, lease.container_id, answered)
+        return Held(lease.id, lease.container_id, answered, ending=lease.state == State.CLOSING)
 
     def close_lease(self, lease_id: str, reason: str) -> None:
         """Close a lease and free its devices; one that is closed or unknown stays as it is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import socket
+import stat
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,10 +13,12 @@ from pathlib import Path
 
 import docker
 import psutil
+from docker.errors import DockerException
 from sqlalchemy import Engine as Database
 
 from gpulab_hub import driver_files, history
 from gpulab_hub.admission import Admission, Limits, Surroundings
+from gpulab_hub.catalogue import catalogue_of
 from gpulab_hub.database import lab_database, reading
 from gpulab_hub.deploy.machine import ThisMachine
 from gpulab_hub.deploy.record import LabRecord
@@ -30,23 +33,29 @@ from gpulab_hub.people import ensure_person, find_person, people_of_lab
 from gpulab_hub.reconciler import Around, Containers, LateEngine, Reconciler
 from gpulab_hub.reconciler import Site as LoopSite
 from gpulab_hub.service.lab import ServiceLab
-from gpulab_hub.settings import Settings, SharedDirectory
+from gpulab_hub.settings import Settings, SharedDirectory, require_apart
 from gpulab_hub.simulate import injection as simulated
 from gpulab_hub.simulate import stage
 from gpulab_hub.snapshot import SnapshotFile
 from gpulab_hub.when import say_time
 from gpulab_spawner.container import Share, Site
 from gpulab_spawner.engine import Engine
-from gpulab_spawner.errors import DeviceVanished, GpusOff, LabError
+from gpulab_spawner.errors import (
+    DeviceVanished,
+    EngineUnavailable,
+    GpusOff,
+    LabError,
+    StorageUnavailable,
+)
 from gpulab_spawner.gate import Person
 from gpulab_spawner.injection import DriverFiles, Injection, by_cdi, by_nodes, by_runtime
 from gpulab_spawner.placement.devices import Device
 from gpulab_spawner.placement.freshness import require_usable
 from gpulab_spawner.placement.inventory import Inventory
 from gpulab_spawner.placement.request import Shape
-from gpulab_spawner.profiles import Catalogue, Defaults, read_profiles
-from gpulab_spawner.spawner import Wiring
+from gpulab_spawner.profiles import Catalogue
 from gpulab_spawner.storage import Storage
+from gpulab_spawner.wiring import Wiring
 
 ENGINE_THREADS = 16
 """Blocking calls at once: Docker, ledger and storage. A slow one holds up its own server only."""
@@ -106,10 +115,12 @@ def assemble(paths: LabPaths, record: LabRecord, settings: Settings) -> Lab:
 
     Raises:
         ConfigError: A setting is wrong, or the database is not there or not of this release.
+        EngineUnavailable: Docker does not answer.
     """
+    require_apart(settings, paths.state)
     database = lab_database(paths)
     require_current(database)
-    catalogue = catalogue_of(settings, record)
+    catalogue = catalogue_of(settings, record.image)
     admission = _admission(paths, settings, database, catalogue)
     engine = engine_of(record, settings)
     site = Site(
@@ -147,7 +158,7 @@ def assemble_service(paths: LabPaths, record: LabRecord, settings: Settings, fac
     return ServiceLab(
         database=database,
         book=Ledger(database),
-        admission=_admission(paths, settings, database, catalogue_of(settings, record)),
+        admission=_admission(paths, settings, database, catalogue_of(settings, record.image)),
         reconciler=reconciler_of(paths, record, settings, database, engine),
         max_age=settings.host.snapshot_max_age_seconds,
         interval=RECONCILE_SECONDS,
@@ -194,36 +205,28 @@ def usable(snapshot: SnapshotFile, max_age: float) -> Callable[[], Inventory | N
 
 
 def engine_of(record: LabRecord, settings: Settings) -> Engine:
-    """Return the lab's engine; it is asked for its version."""
-    client = docker.APIClient(
-        base_url=record.engine,
-        timeout=settings.engine.timeout_seconds,
-        version="auto",
-        max_pool_size=ENGINE_THREADS,
-    )
+    """Return the lab's engine; it is asked for its version.
+
+    Raises:
+        EngineUnavailable: Docker does not answer.
+    """
+    try:
+        client = docker.APIClient(
+            base_url=record.engine,
+            timeout=settings.engine.timeout_seconds,
+            version="auto",
+            max_pool_size=ENGINE_THREADS,
+        )
+    except DockerException as error:
+        raise EngineUnavailable(
+            f"Docker does not answer at {record.engine}: {error}.",
+            next_step="Start it; gpulab doctor says more. Servers that run go on.",
+        ) from error
     return Engine(client)
 
 
 def _signing_key(paths: LabPaths) -> bytes:
     return bytes.fromhex(paths.signing_key.read_text(encoding="ascii").strip())
-
-
-def catalogue_of(settings: Settings, record: LabRecord) -> Catalogue:
-    """Return the profiles with the site's defaults.
-
-    Raises:
-        ConfigError: A profile is wrong.
-    """
-    servers = settings.servers
-    defaults = Defaults(
-        image=record.image,
-        memory_bytes=servers.memory,
-        guarantee_bytes=servers.memory_guarantee,
-        cpus=servers.cpus,
-        shm_bytes=servers.shm,
-        environment=servers.environment,
-    )
-    return read_profiles(settings.profiles, defaults)
 
 
 def _admission(paths: LabPaths, settings: Settings, database: Database, catalogue: Catalogue) -> Admission:
@@ -309,6 +312,9 @@ def shares_of(directories: Sequence[SharedDirectory], groups: Sequence[str]) -> 
 
     A writer's server gets the directory's own group as a supplementary one, so that ordinary permissions say
     what may be written; the group root is never given.
+
+    Raises:
+        StorageUnavailable: One of them is not there; Docker would only say so of a path.
     """
     member = set(groups)
     shares = []
@@ -316,6 +322,21 @@ def shares_of(directories: Sequence[SharedDirectory], groups: Sequence[str]) -> 
         if directory.groups and member.isdisjoint((*directory.groups, *directory.writers)):
             continue
         writable = not member.isdisjoint(directory.writers)
-        gid = Path(directory.path).stat().st_gid if writable else None
-        shares.append(Share(directory.name, directory.path, writable, gid or None))
+        gid = _group_of(directory)
+        shares.append(Share(directory.name, directory.path, writable, (gid or None) if writable else None))
     return tuple(shares)
+
+
+def _group_of(directory: SharedDirectory) -> int:
+    try:
+        found = Path(directory.path).stat()
+        problem = "" if stat.S_ISDIR(found.st_mode) else "it is not a directory"
+    except OSError as error:
+        problem = error.strerror or str(error)
+    if problem:
+        raise StorageUnavailable(
+            f"The shared directory {directory.name} ({directory.path}) cannot be used: {problem}.",
+            next_step="An admin must mount it, or take it out of storage.shared; nothing of yours is lost.",
+            details={"name": directory.name, "path": directory.path},
+        )
+    return found.st_gid

@@ -124,7 +124,7 @@ def facts_of(record: LabRecord, site: Settings) -> dict[str, object]:
         public_url=site.listen.public_url,
         simulated=record.simulate,
         assets=assets(),
-        password_page=site.auth.local.enabled,
+        password_page=True,
         gpus_page=True,
     )
 

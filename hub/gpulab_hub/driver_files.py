@@ -7,6 +7,7 @@ versioned name and its soname, in the directory that Debian's and Ubuntu's loade
 
 from __future__ import annotations
 
+import platform
 import re
 import subprocess
 from collections.abc import Iterable
@@ -31,7 +32,9 @@ LIBRARIES = (
 )
 PROGRAMS = ("nvidia-smi", "nvidia-debugdump")
 _LIBRARY = re.compile(r"(lib[a-z0-9-]+)\.so(?:\.\d+)+")
-TARGET = "/usr/lib/x86_64-linux-gnu"
+# A line of `ldconfig -p`. The cache holds 32-bit libraries too, under the same names; theirs say "libc6".
+_CACHED = re.compile(r"\(libc6,(?:x86-64|AArch64)\b[^)]*\) => (/\S+)")
+TARGET = f"/usr/lib/{platform.machine()}-linux-gnu"
 
 
 def find(driver_directory: Path | None = None, dev: Path = Path("/dev")) -> DriverFiles:
@@ -77,10 +80,14 @@ def bind_libraries(paths: Iterable[Path]) -> dict[str, str]:
 
 
 def _cached_libraries() -> list[Path]:
-    """The loader's cache, each soname with the versioned file behind it."""
     for program in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
         if Path(program).exists():
             answer = subprocess.run([program, "-p"], capture_output=True, text=True, check=False)
-            named = [Path(m[1]) for m in re.finditer(r"=> (/\S+)", answer.stdout)]
-            return [p for path in named for p in (path, path.resolve())]
+            return cached_libraries(answer.stdout)
     return []
+
+
+def cached_libraries(printed: str) -> list[Path]:
+    """Return the 64-bit libraries in the output of `ldconfig -p`, each with the versioned file behind it."""
+    named = [Path(match[1]) for match in _CACHED.finditer(printed)]
+    return [path for name in named for path in (name, name.resolve())]

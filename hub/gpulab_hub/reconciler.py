@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from docker.errors import DockerException
 from sqlalchemy.exc import IntegrityError
 
 from gpulab_hub import history, ledger, quarantine
@@ -48,7 +47,7 @@ from gpulab_spawner.container import (
     container_name,
 )
 from gpulab_spawner.engine import ContainerState, Looked, unix_time
-from gpulab_spawner.errors import EngineUnavailable, LabError
+from gpulab_spawner.errors import LabError
 from gpulab_spawner.gate import Ended, Lease, LeaseRequest, Person
 from gpulab_spawner.placement.devices import Device
 from gpulab_spawner.placement.inventory import Inventory
@@ -84,7 +83,7 @@ class LateEngine:
     """An engine that is reached when it is first needed: the loop begins before Docker does.
 
     Args:
-        make: Reaches it; raises docker-py's error while it does not answer.
+        make: Reaches it; raises EngineUnavailable while it does not answer.
     """
 
     def __init__(self, make: Callable[[], Containers]) -> None:
@@ -113,12 +112,7 @@ class LateEngine:
 
     def _engine(self) -> Containers:
         if self._made is None:
-            try:
-                self._made = self._make()
-            except DockerException as error:
-                raise EngineUnavailable(
-                    "Docker does not answer.", next_step="An admin must look at Docker (gpulab doctor)."
-                ) from error
+            self._made = self._make()
         return self._made
 
 

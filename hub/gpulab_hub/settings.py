@@ -7,41 +7,49 @@ a test holds the two together.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any, Literal
+import posixpath
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 
+from gpulab_hub.documents import read_document
 from gpulab_spawner.errors import ConfigError
+from gpulab_spawner.sizes import parse_limit, parse_size
 
-_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-
-
-def parse_bytes(value: object) -> int:
-    """Return bytes for an integer or a text such as `8G` (powers of 1024: K, M, G, T).
-
-    Raises:
-        ValueError: It is neither, or not positive.
-    """
-    if isinstance(value, str):
-        number, unit = (value[:-1], _UNITS[value[-1]]) if value[-1:] in _UNITS else (value, 1)
-        try:
-            value = float(number) * unit
-        except ValueError:
-            raise ValueError(f"{value!r} is not a size; write bytes or a number with K, M, G or T") from None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**62:
-        raise ValueError(f"{value!r} is not a size; write bytes or a number with K, M, G or T")
-    return int(value)
+Bytes = Annotated[int, BeforeValidator(parse_size)]
+Limit = Annotated[int, BeforeValidator(parse_limit)]
 
 
-Bytes = Annotated[int, BeforeValidator(parse_bytes)]
+def _absolute(path: str) -> str:
+    if not path.startswith("/") or posixpath.normpath(path) != path or path == "/":
+        raise ValueError(f"{path!r} is not the absolute path of a directory below /, without dots in it")
+    return path
+
+
+Directory = Annotated[str, AfterValidator(_absolute)]
+
+
+def _web_address(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
+        raise ValueError(f"{url!r} is not a web address; write https://NAME, with nothing after it")
+    return url
 
 
 class Section(BaseModel):
     """A section of gpulab.yaml: closed and immutable."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
@@ -55,7 +63,7 @@ class Listen(Section):
 
     address: str = "127.0.0.1"
     port: int = Field(default=8000, ge=1, le=65535)
-    public_url: str | None = None
+    public_url: Annotated[str, AfterValidator(_web_address)] | None = None
     """URL that people type, if it is not http://address:port (a TLS proxy in front)."""
 
 
@@ -67,7 +75,7 @@ class Engine(Section):
     injection: Literal["auto", "cdi", "devices", "nvidia"] = "auto"
     network: str | None = None
     """Name of the bridge network of the servers; None makes one named after this lab."""
-    driver_files: str | None = None
+    driver_files: Directory | None = None
     """Directory of the NVIDIA driver's files on a host that keeps them apart from the system's libraries."""
     timeout_seconds: int = Field(default=60, ge=1)
 
@@ -76,7 +84,7 @@ class SharedDirectory(Section):
     """A directory that several people see at /data/NAME."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,30}$")
-    path: str
+    path: Directory
     groups: tuple[str, ...] = ()
     """Hub groups that see it; empty means everyone."""
     writers: tuple[str, ...] = ()
@@ -86,12 +94,21 @@ class SharedDirectory(Section):
 class Storage(Section):
     """Where homes live."""
 
-    root: str | None = None
+    root: Directory | None = None
     """Storage root; None takes DIR/storage of the state directory."""
     uid_base: int = Field(default=200_000, ge=1000, le=2**31 - 2**20)
     reserve: Bytes = 2 * 2**30
     """Free space below which new servers are refused."""
     shared: tuple[SharedDirectory, ...] = ()
+
+    @field_validator("shared")
+    @classmethod
+    def _names_differ(cls, shared: tuple[SharedDirectory, ...]) -> tuple[SharedDirectory, ...]:
+        names = [each.name for each in shared]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two directories are named {name!r}")
+        return shared
 
 
 class Host(Section):
@@ -104,12 +121,12 @@ class Host(Section):
 class Servers(Section):
     """Defaults of every server; a profile may override the limits."""
 
-    memory: Bytes = 4 * 2**30
-    memory_guarantee: Bytes | None = None
+    memory: Limit = 4 * 2**30
+    memory_guarantee: Limit | None = None
     """Host memory counted at admission; None counts the whole limit."""
-    cpus: float = Field(default=2.0, gt=0)
+    cpus: float = Field(default=2.0, ge=0.01, le=4096)
     pids: int = Field(default=4096, ge=64)
-    shm: Bytes | None = None
+    shm: Limit | None = None
     """Size of /dev/shm; None takes half of the memory limit, 8 GiB at most."""
     named: int = Field(default=3, ge=0)
     """Named servers a person may have besides the default one."""
@@ -118,11 +135,16 @@ class Servers(Section):
     start_timeout_seconds: int = Field(default=120, ge=5)
     environment: dict[str, str] = {}
 
+    @model_validator(mode="after")
+    def _promise_within_limit(self) -> Self:
+        if self.memory_guarantee is not None and self.memory_guarantee > self.memory:
+            raise ValueError("memory_guarantee is above memory")
+        return self
+
 
 class LocalAccounts(Section):
     """Accounts that only an invite opens."""
 
-    enabled: bool = True
     invite_days: float = Field(default=7.0, gt=0, le=365)
     password_min_length: int = Field(default=10, ge=8, le=128)
 
@@ -155,26 +177,9 @@ def parse(text: str, source: str = "gpulab.yaml") -> Settings:
     Raises:
         ConfigError: The first thing that is wrong: file, key, value, what is accepted.
     """
-    try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "the file"
-        problem = getattr(error, "problem", None) or "it is not YAML"
-        raise ConfigError(line, str(problem), source=source, next_step="Fix the YAML there.") from error
-    if data is None:
-        data = {}
-    if not isinstance(data, dict):
-        raise ConfigError(
-            "the file",
-            f"it holds a {type(data).__name__}, not sections",
-            source=source,
-            next_step="See config/.",
-        )
-    try:
-        return Settings.model_validate(_tuples(data))
-    except ValidationError as error:
-        raise _explain(error, source) from error
+    return read_document(
+        text, Settings, source=source, holds="sections", a_key="setting", as_lists=frozenset({"profiles"})
+    )
 
 
 def load(path: Path) -> Settings:
@@ -192,38 +197,29 @@ def load(path: Path) -> Settings:
     return parse(text, str(path))
 
 
-def _tuples(value: object) -> object:
-    """Lists to tuples, which is what frozen sections hold; profiles keep their lists."""
-    if isinstance(value, dict):
-        return {
-            k: (tuple(v) if k == "profiles" and isinstance(v, list) else _tuples(v)) for k, v in value.items()
-        }
-    if isinstance(value, list):
-        return tuple(_tuples(v) for v in value)
-    return value
+def require_apart(settings: Settings, state: Path) -> None:
+    """Check that no shared directory lies within another, or within what is the lab's, or around either.
 
+    Whoever may write to the outer one could put a link in the place of the inner one, and Docker would mount
+    what the link names.
 
-def _explain(error: ValidationError, source: str) -> ConfigError:
-    # An unknown key first: a misspelt one also makes its right spelling "missing".
-    first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
-    key = ".".join(str(part) for part in first["loc"]) or "the file"
-    if first["type"] == "extra_forbidden":
-        section = _section(first["loc"][:-1])
-        known = ", ".join(sorted(section.model_fields)) if section else ""
-        return ConfigError(key, "there is no such setting", source=source, next_step=f"Known here: {known}.")
-    problem = first["msg"].removeprefix("Value error, ")
-    return ConfigError(key, f"{first.get('input')!r} is not accepted: {problem}", source=source)
+    Args:
+        settings: The settings.
+        state: The lab's state directory.
 
-
-def _section(loc: tuple[int | str, ...]) -> type[BaseModel] | None:
-    model: type[BaseModel] = Settings
-    for part in loc:
-        field = model.model_fields.get(str(part))
-        if field is None:
-            return model if isinstance(part, int) else None
-        annotation = field.annotation
-        if part == "shared":
-            model = SharedDirectory
-        elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            model = annotation
-    return model
+    Raises:
+        ConfigError: One does.
+    """
+    taken = {str(state): "the lab's state directory"}
+    if settings.storage.root:
+        taken[settings.storage.root] = "storage.root"
+    for number, shared in enumerate(settings.storage.shared):
+        path = PurePosixPath(shared.path)
+        for other, what in taken.items():
+            if path.is_relative_to(other) or PurePosixPath(other).is_relative_to(path):
+                raise ConfigError(
+                    f"storage.shared.{number}.path",
+                    f"{shared.path} and {what} ({other}) lie one within the other",
+                    next_step="Share directories that lie beside each other.",
+                )
+        taken[shared.path] = f"the path of {shared.name}"

@@ -28,7 +28,21 @@ LABEL_USER = "gpulab.user"
 LABEL_SERVER = "gpulab.server"
 
 # Variables of an image that would widen or break the grant: Docker drops one that is listed without "=".
-UNSET = ("CUDA_VISIBLE_DEVICES", "LD_PRELOAD", "NVIDIA_REQUIRE_CUDA", "NVIDIA_DRIVER_CAPABILITIES")
+# Where the NVIDIA runtime is Docker's default, it reads the later ones whatever the way of injection, and
+# passes the switches' nodes, InfiniBand, IMEX channels or the control of MIG.
+UNSET = (
+    "CUDA_VISIBLE_DEVICES",
+    "LD_PRELOAD",
+    "NVIDIA_REQUIRE_CUDA",
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "NVIDIA_GDS",
+    "NVIDIA_MOFED",
+    "NVIDIA_NVSWITCH",
+    "NVIDIA_GDRCOPY",
+    "NVIDIA_IMEX_CHANNELS",
+    "NVIDIA_MIG_CONFIG_DEVICES",
+    "NVIDIA_MIG_MONITOR_DEVICES",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +158,7 @@ def _environment(server: Server) -> list[str]:
 def _host(site: Site, server: Server) -> dict[str, object]:
     profile, injection, person = server.profile, server.injection, server.lease.person
     own = f"uid={person.uid},gid={person.uid}"
-    host: dict[str, object] = {
+    return {
         "NetworkMode": site.network,
         "Mounts": _mounts(site, server),
         "Tmpfs": {
@@ -174,9 +188,6 @@ def _host(site: Site, server: Server) -> dict[str, object]:
         ],
         "DeviceRequests": [dict(r) for r in injection.requests],
     }
-    if injection.runtime:
-        host["Runtime"] = injection.runtime
-    return host
 
 
 def _ulimits(site: Site) -> list[dict[str, object]]:

@@ -21,10 +21,15 @@ import requests
 import urllib3
 from docker.errors import APIError, DockerException, NotFound
 
+from gpulab_spawner.container import LABEL_HUB
 from gpulab_spawner.errors import EngineUnavailable, NameHeld, StartFailed
 from gpulab_spawner.gate import Ended
 
 REMOVAL_DEADLINE_SECONDS = 30.0
+KILLED = 137
+"""Exit code of a container whose first process got SIGKILL."""
+_LOOK = "Try again in a minute; if it stays, an admin must look at Docker (gpulab doctor)."
+_WITHOUT_EXIT_CODE = {"created": "it was made but never started", "removing": "it is being removed"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,7 @@ class ContainerState:
         name: Name without the leading slash.
         status: created, running, paused, restarting, removing, exited or dead.
         exit_code: Exit code of the last run, None while it runs.
-        oom_killed: Whether the kernel's memory killer ended it.
+        oom_killed: Whether the kernel's memory killer ended any process in it since its start.
         error: Docker's own words on why it did not start.
         finished_at: RFC 3339 time of its end, "" while it runs.
         labels: Its labels.
@@ -70,21 +75,26 @@ class ContainerState:
         """Whether its processes may still run and hold devices."""
         return self.status in ("running", "paused", "restarting")
 
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether the kernel's memory killer ended the server itself, not only a process in it."""
+        return self.oom_killed and self.exit_code == KILLED
+
     def ending(self) -> str:
         """Return how it ended in words, for logs and pages."""
-        if self.oom_killed:
+        if self.out_of_memory:
             return "out of memory"
         if self.error:
             return self.error
-        return f"exit code {self.exit_code}"
+        return _WITHOUT_EXIT_CODE.get(self.status, f"exit code {self.exit_code}")
 
     def ended(self, last_words: str = "") -> Ended:
         """Return how it ended, as the ledger keeps it."""
         never_ran = self.status == "created"
         return Ended(
             exit_code=None if never_ran else self.exit_code,
-            out_of_memory=self.oom_killed,
-            error=self.error or ("it was made but never started" if never_ran else ""),
+            out_of_memory=self.out_of_memory,
+            error=self.error or (_WITHOUT_EXIT_CODE[self.status] if never_ran else ""),
             at=unix_time(self.finished_at),
             last_words=last_words,
         )
@@ -149,17 +159,16 @@ class Engine:
 
         Raises:
             NameHeld: Another container has that name.
-            StartFailed: Docker lacks what the container names: its image, its network.
+            StartFailed: Docker lacks what the container names (its image, its network) or will not have it.
             EngineUnavailable: Docker failed or did not answer; the container may exist.
         """
         with _told_apart():
             try:
                 made = self._client.create_container_from_config(dict(config), name)  # type: ignore[no-untyped-call]
                 return str(made["Id"])
-            except NotFound as error:
-                raise _lacking(error) from error
             except APIError as error:
                 if error.status_code != 409:
+                    _say_of_the_request(error)
                     raise
         holder = self.inspect(name)
         held_by = holder.id[:12] if holder else "one that is being removed"
@@ -173,14 +182,15 @@ class Engine:
         """Start a container; one that runs already stays as it is.
 
         Raises:
-            StartFailed: The container, or what it names, is gone.
+            StartFailed: The container, or what it names, is gone, or Docker will not start it.
             EngineUnavailable: Docker failed or did not answer.
         """
         with _told_apart():
             try:
                 self._client.start(container)
-            except NotFound as error:
-                raise _lacking(error) from error
+            except APIError as error:
+                _say_of_the_request(error)
+                raise
 
     def stop(self, container: str, grace_seconds: int) -> None:
         """End a container: SIGTERM, then SIGKILL after the grace. A gone or ended one is fine."""
@@ -226,9 +236,16 @@ class Engine:
     def run(self, config: Mapping[str, Any], name: str) -> tuple[int, str]:
         """Run a short container to its end and remove it; return its exit code and last output.
 
+        One of the same lab that an earlier run left under the name is removed first: its hub was killed, or
+        Docker made it without an answer. Callers see to it that no two use a name at once.
+
         Raises:
+            NameHeld: Somebody else's container has that name.
             EngineUnavailable: Docker failed or did not answer.
         """
+        left = self.inspect(name)
+        if left is not None and left.labels.get(LABEL_HUB) == config["Labels"].get(LABEL_HUB):
+            self._remove_running(left.id)
         container = self.create(config, name)
         try:
             self.start(container)
@@ -236,8 +253,15 @@ class Engine:
                 code = int(self._client.wait(container)["StatusCode"])
             return code, self.logs(container)
         finally:
-            with _told_apart():
+            self._remove_running(container)
+
+    def _remove_running(self, container: str) -> None:
+        with _told_apart():
+            try:
                 self._client.remove_container(container, v=True, force=True)
+            except APIError as error:
+                if error.status_code not in (404, 409):  # gone, or somebody removes it already
+                    raise
 
     def find(self, labels: Mapping[str, str]) -> list[ContainerState]:
         """Return every container, ended ones too, that carries all these labels."""
@@ -272,31 +296,29 @@ class Engine:
 
 @contextmanager
 def _told_apart() -> Iterator[None]:
-    """Word every fault of the engine as EngineUnavailable; let what Docker says of our request through."""
+    """Word every fault as EngineUnavailable; what an answer below 500 says of a request is told inside."""
     try:
         yield
-    except NotFound:
-        raise
     except APIError as error:
-        if error.status_code is not None and error.status_code < 500 and error.status_code != 400:
-            raise
         raise EngineUnavailable(
             f"Docker answered {error.status_code}: {_first_line(error.explanation or str(error))}",
-            next_step="Try again in a minute; if it stays, an admin must look at Docker (gpulab doctor).",
+            next_step=_LOOK,
             details={"status": error.status_code},
         ) from error
     except (DockerException, requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
         raise EngineUnavailable(
-            f"Docker does not answer: {_first_line(str(error))}",
-            next_step="Try again in a minute; if it stays, an admin must look at Docker (gpulab doctor).",
+            f"Docker does not answer: {_first_line(str(error))}", next_step=_LOOK
         ) from error
 
 
-def _lacking(error: NotFound) -> StartFailed:
-    return StartFailed(
-        f"Docker lacks what the server needs: {_first_line(error.explanation or str(error))}",
-        next_step="An admin can see what is missing with gpulab doctor.",
-    )
+def _say_of_the_request(error: APIError) -> None:
+    """Raise StartFailed if an answer is about the request itself: trying again would not help."""
+    if error.status_code in (400, 404):
+        raise StartFailed(
+            f"Docker does not start this server: {_first_line(error.explanation or str(error))}",
+            next_step="Show these words to an admin, who can see what is missing with gpulab doctor.",
+            details={"status": error.status_code},
+        ) from error
 
 
 def _first_line(text: str) -> str:

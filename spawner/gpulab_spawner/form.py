@@ -68,7 +68,7 @@ def parse_options(user_options: object, catalogue: Catalogue) -> Choice:
     runtime = _text(options, "runtime")
     return Choice(
         profile=profile,
-        shape=profile.first_shape() if shape is None else _offered(profile, shape),
+        shape=_first(profile) if shape is None else _offered(profile, shape),
         runtime_seconds=None if runtime is None else parse_runtime(runtime),
     )
 
@@ -161,17 +161,31 @@ def _text(options: Mapping[object, object], key: str) -> str | None:
     return value
 
 
+def _first(profile: Profile) -> Shape:
+    shape = profile.first_shape()
+    if shape is None:
+        raise BadOptions(
+            f"{profile.display_name} starts with a GPU only, and you did not say which.",
+            next_step=f"It offers {_listed(_offers(profile))}.",
+            details={"profile": profile.slug, "offered": _offers(profile)},
+        )
+    return shape
+
+
 def _offered(profile: Profile, text: str) -> Shape:
     shape = parse_shape(text)
     if not profile.offers(shape):
-        offered = [str(s) for s in profile.shapes]
-        offered += [f"{ANY_SLICE}:PROFILE"] * profile.any_slice + [f"{ANY_MEMORY}:GIB"] * profile.any_memory
         raise NotOffered(
             f"{profile.display_name} does not offer {text}.",
-            next_step=f"It offers {_listed(offered)}.",
-            details={"profile": profile.slug, "shape": text, "offered": offered},
+            next_step=f"It offers {_listed(_offers(profile))}.",
+            details={"profile": profile.slug, "shape": text, "offered": _offers(profile)},
         )
     return shape
+
+
+def _offers(profile: Profile) -> list[str]:
+    named = [str(shape) for shape in profile.shapes]
+    return named + [f"{ANY_SLICE}:PROFILE"] * profile.any_slice + [f"{ANY_MEMORY}:GIB"] * profile.any_memory
 
 
 def _unknown(kind: str, names: Sequence[object], known: Sequence[str]) -> BadOptions:

@@ -115,11 +115,13 @@ class Held:
         lease_id: Its lease.
         container_id: Its container, None before there is one.
         answered: Whether the server has ever answered.
+        ending: Whether its end was asked for.
     """
 
     lease_id: str
     container_id: str | None
     answered: bool
+    ending: bool = False
 
 
 OpenLease = Callable[[LeaseRequest], Lease]

@@ -29,7 +29,7 @@ class DriverFiles:
         node_root: Directory that holds nvidia0, nvidiactl and nvidia-caps/; /dev on a real machine.
         binds: Host path to container path, bound read-only.
         environment: Variables that the files need.
-        optional_nodes: Those of CONTROL_NODES that this host does not have.
+        absent_nodes: Those of CONTROL_NODES that this host does not have.
     """
 
     node_root: str = "/dev"
@@ -47,14 +47,12 @@ class Injection:
         binds: Host path to container path, read-only.
         environment: Variables set last, over everything else.
         requests: Docker's DeviceRequests.
-        runtime: OCI runtime, None for the engine's default.
     """
 
     nodes: Mapping[str, str] = field(default_factory=dict)
     binds: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     requests: Sequence[Mapping[str, object]] = ()
-    runtime: str | None = None
 
 
 NOTHING = Injection(environment={"NVIDIA_VISIBLE_DEVICES": "void"})

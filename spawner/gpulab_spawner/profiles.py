@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 
 from gpulab_spawner.errors import BadOptions, ConfigError
 from gpulab_spawner.placement.request import AtLeast, NoGpu, Shape, Slice, parse_shape
+from gpulab_spawner.sizes import parse_limit
 
 ANY_SLICE = "mig"
 ANY_MEMORY = "memory"
@@ -43,7 +44,6 @@ _ELSEWHERE = {
 _RESERVED_ENV = re.compile(
     r"NVIDIA_.*|CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|LD_PRELOAD|LD_LIBRARY_PATH|JUPYTERHUB_.*|GPULAB_.*"
 )
-_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +109,14 @@ class Profile:
             return True
         return shape in self.shapes
 
-    def first_shape(self) -> Shape:
-        """Return the shape that an empty request gets: none where it is offered, else the first."""
-        if NoGpu() in self.shapes or not self.shapes:
+    def first_shape(self) -> Shape | None:
+        """Return the shape that an empty request gets: none where it is offered, else the first by name.
+
+        A profile that offers only slices or memory has no such shape: its users must say which.
+        """
+        if NoGpu() in self.shapes:
             return NoGpu()
-        return self.shapes[0]
+        return self.shapes[0] if self.shapes else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +150,9 @@ def read_profiles(entries: Iterable[object], defaults: Defaults) -> Catalogue:
     """Return the catalogue of a profile list; an empty list gives one plain profile.
 
     Raises:
-        ConfigError: An entry is wrong; the error names the entry and its key.
+        ConfigError: An entry is wrong; the error names the entry and its key. Or servers.environment is.
     """
+    _environment("servers", {"environment": defaults.environment})
     profiles = [_read(number, entry, defaults) for number, entry in enumerate(entries)]
     if not profiles:
         plain = {"display_name": "Python", "gpu": ["none", "gpu:1", ANY_SLICE, ANY_MEMORY], "default": True}
@@ -256,18 +260,16 @@ def _shapes(where: str, value: object) -> tuple[tuple[Shape, ...], bool, bool]:
 
 
 def _size(where: str, entry: Mapping[str, object], key: str, default: int) -> int:
-    value = entry.get(key, default)
-    if isinstance(value, str) and (match := re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT])", value)):
-        return int(float(match[1]) * _UNITS[match[2]])
-    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-        raise ConfigError(f"{where}.{key}", f"{value!r} is not a size", next_step="Write bytes, or e.g. 8G.")
-    return value
+    try:
+        return parse_limit(entry.get(key, default))
+    except ValueError as error:
+        raise ConfigError(f"{where}.{key}", str(error)) from error
 
 
 def _cpus(where: str, entry: Mapping[str, object], default: float) -> float:
     value = entry.get("cpu_limit", default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 4096:
-        raise ConfigError(f"{where}.cpu_limit", f"{value!r} is not a number of cores above 0")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.01 <= value <= 4096:
+        raise ConfigError(f"{where}.cpu_limit", f"{value!r} is not a number of cores from 0.01 to 4096")
     return float(value)
 
 

@@ -19,36 +19,33 @@ is gone.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
 from dockerspawner import DockerSpawner
 from sqlalchemy.orm import object_session
-from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 from traitlets import Callable as CallableTrait
 from traitlets import Unicode
 
-from gpulab_spawner.container import PORT, Server, Share, Site, container_name, create_arguments
-from gpulab_spawner.engine import ContainerState, Engine
+from gpulab_spawner.answering import LOOK_SECONDS, wait_for_answer
+from gpulab_spawner.calls import Calls
+from gpulab_spawner.container import PORT, Server, container_name, create_arguments
+from gpulab_spawner.engine import ContainerState
 from gpulab_spawner.errors import (
     BadOptions,
     EngineUnavailable,
     ImageMissing,
     LabError,
     LeaseConflict,
+    LedgerUnavailable,
     Refusal,
     StartFailed,
 )
 from gpulab_spawner.form import Choice, options_from_form, options_from_query, parse_options
-from gpulab_spawner.gate import Gate, Lease, LeaseRequest, Person
-from gpulab_spawner.injection import Injection
-from gpulab_spawner.placement.devices import Device
-from gpulab_spawner.profiles import Catalogue
+from gpulab_spawner.gate import Held, Lease, LeaseRequest, Person
+from gpulab_spawner.progress import Progress, granted_words
 from gpulab_spawner.refusal import SpawnRefused, refused_to_the_hub
-from gpulab_spawner.storage import Storage
+from gpulab_spawner.wiring import Wiring
 
 T = TypeVar("T")
 
@@ -57,34 +54,7 @@ T = TypeVar("T")
 NEVER_SECONDS = 10 * 365 * 24 * 3600
 # The hub gives up a start without a word (str of its TimeoutError is ""): a moment earlier we do, with words.
 GIVE_UP_BEFORE_SECONDS = 1
-LOOK_SECONDS = 0.05
-INSPECT_SECONDS = 0.5
 LAST_LINES = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Wiring:
-    """What the hub package supplies to every spawner.
-
-    Attributes:
-        gate: The doorway to the ledger.
-        catalogue: The profiles.
-        site: What is the same for every server.
-        engine: The Docker Engine.
-        storage: People's directories.
-        executor: Threads for all blocking calls; several, so that one slow call holds up nobody else.
-        inject: Devices to what their container gets; raises a Refusal if that cannot be told.
-        shares: Hub group names to the shared directories that their members see.
-    """
-
-    gate: Gate
-    catalogue: Catalogue
-    site: Site
-    engine: Engine
-    storage: Storage
-    executor: Executor
-    inject: Callable[[Sequence[Device]], Injection]
-    shares: Callable[[Sequence[str]], tuple[Share, ...]]
 
 
 class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
@@ -96,10 +66,8 @@ class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._events: list[dict[str, Any]] = []
-        self._news = asyncio.Event()
-        self._began = 0.0
-        self._in_flight: set[asyncio.Future[Any]] = set()
+        self._progress = Progress()
+        self._calls = Calls()
         self._patience = self.http_timeout
 
     # Options
@@ -115,6 +83,11 @@ class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
             return options_from_query(query_data)
 
     # State in the hub's database
+
+    @property
+    def will_resume(self) -> bool:
+        """Never: with a yes, the hub keeps the API token and OAuth client of every ended server."""
+        return False
 
     def get_state(self) -> dict[str, Any]:
         """Return what must survive a hub restart."""
@@ -143,8 +116,7 @@ class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
         Raises:
             SpawnRefused: It was refused, in words for the user.
         """
-        self._began = time.monotonic()
-        self._events.clear()
+        self._progress.begin()
         self.http_timeout = self._patience
         self._forget_options()
         try:
@@ -164,10 +136,10 @@ class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
         person = await self._blocking(wiring.gate.find_person, self.user.name)
         await self._check_image(wiring, choice)
         if await self._blocking(wiring.storage.prepare, person):
-            self._tell(15, "Made your home and workspace directories")
+            self._progress.tell(15, "Made your home and workspace directories")
         lease = await self._lease(wiring, choice, person)
-        self._tell(30, _granted(lease))
-        shares = wiring.shares([group.name for group in self.user.groups])
+        self._progress.tell(30, granted_words(lease))
+        shares = await self._blocking(wiring.shares, [group.name for group in self.user.groups])
         await self._blocking(wiring.storage.write_files, lease, shares)
         server = Server(
             lease=lease,
@@ -177,26 +149,27 @@ class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
             injection=await self._blocking(wiring.inject, lease.devices),
             shares=shares,
         )
-        self.object_name = container_name(wiring.site.hub_id, lease.id)
+        self.object_name = self._container()
         self.object_id = await self._blocking(
             wiring.engine.create, create_arguments(wiring.site, server), self.object_name
         )
         await self._blocking(wiring.gate.note_container, lease.id, self.object_id, self.object_name)
-        self._tell(50, "Docker made the container")
+        self._progress.tell(50, "Docker made the container")
         await self._blocking(wiring.engine.start, self.object_id)
-        self._tell(70, "Docker started the container; waiting for Jupyter")
+        self._progress.tell(70, "Docker started the container; waiting for Jupyter")
         url = await self._up(wiring)
         await self._blocking(wiring.gate.note_running, lease.id)
-        self._tell(95, "Jupyter answers")
+        self._progress.tell(95, "Jupyter answers")
         return url
 
     async def poll(self) -> str | int | None:
         """Return None while the server runs or nothing is known of it, else how it ended."""
+        await self._calls.settle()
         if not self.lease_id:
             return 0
         wiring: Wiring = self.wiring()
         try:
-            state = await self._blocking(wiring.engine.inspect, self.object_id or self.object_name)
+            state = await self._blocking(wiring.engine.inspect, self._container())
         except EngineUnavailable as error:
             self.log.warning("%s: %s It counts as running.", self._log_name, error.message)
             return None
@@ -207,9 +180,13 @@ class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
     async def stop(self, now: bool = False) -> None:
         """End the server's processes; `release` does the rest."""
         wiring: Wiring = self.wiring()
-        await self._blocking(wiring.gate.note_stopping, self.lease_id, "stopped")
+        try:
+            await self._blocking(wiring.gate.note_stopping, self.lease_id, "stopped")
+        except LedgerUnavailable as error:
+            # The hub takes a stop that fails for one that was done, and forgets a server that runs on.
+            self.log.warning("%s: nobody will know that it was stopped: %s", self._log_name, error.message)
         grace = 1 if now else wiring.site.stop_grace_seconds
-        await self._blocking(wiring.engine.stop, self.object_id or self.object_name, grace)
+        await self._blocking(wiring.engine.stop, self._container(), grace)
 
     async def run_post_stop_hook(self) -> None:
         """Release what the server held; JupyterHub runs this after every end, whatever came before."""
@@ -221,9 +198,7 @@ class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
 
     async def release(self) -> None:
         """Remove the ended container and close the lease; while Docker says nothing, keep both."""
-        # A grant or a create whose wait was cancelled may still be under way in its thread: see its result.
-        if self._in_flight:
-            await asyncio.wait(set(self._in_flight))
+        await self._calls.settle()
         if not self.lease_id:
             return
         wiring: Wiring = self.wiring()
@@ -239,8 +214,7 @@ class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
         self.object_id = ""
 
     def _remove(self, wiring: Wiring) -> str:
-        container = self.object_id or container_name(wiring.site.hub_id, self.lease_id)
-        state = wiring.engine.inspect(container)
+        state = wiring.engine.inspect(self._container())
         if state is None:
             return "gone"
         if state.alive:
@@ -252,11 +226,25 @@ class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
 
     # Steps of a start
 
+    async def rename(self, old_name: str, new_name: str) -> None:
+        """Let a server be renamed once it has ended; its lease names it.
+
+        Raises:
+            SpawnRefused: The new name is none, or the last server here has not ended for certain.
+        """
+        with refused_to_the_hub():
+            _require_name(new_name)
+            await self._end_last_lease()
+
     async def _end_last_lease(self) -> None:
-        """Release what an earlier end could not: nothing is started beside a container that may still run."""
+        """Release what an earlier end could not: nothing is started beside a container that may still run.
+
+        What the hub has forgotten the ledger knows: a hub that ends in the middle of a start stores no state.
+        """
         await self.release()
-        if not self.lease_id:
-            await self._end_forgotten_start()
+        held = await self._blocking(self.wiring().gate.open_lease_of, self.user.name, self.name)
+        if held is not None:
+            await self._take_back(held)
             await self.release()
         if self.lease_id:
             raise LeaseConflict(
@@ -265,36 +253,34 @@ class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
                 details={"lease": self.lease_id},
             )
 
-    def _too_slow(self) -> StartFailed:
-        last = f": {self._events[-1]['message']}" if self._events else ""
-        return StartFailed(
-            f"Your server was not up within {self.start_timeout} s. This is how far it came{last}.",
-            next_step="Start it again; if it stays, an admin can look at Docker (gpulab doctor) and allow it "
-            "more time (servers.start_timeout_seconds).",
-            details={"seconds": self.start_timeout},
-        )
+    async def _take_back(self, held: Held) -> None:
+        """End the container of an open lease and make the lease ours to release.
 
-    async def _end_forgotten_start(self) -> None:
-        """Take back a lease of this server that the hub forgot, since it ended in the middle of its start.
-
-        A server that has answered may hold somebody's work, so it is left to its owner to end.
+        One that has answered may hold somebody's work: unless its end was asked for, its owner must end it.
         """
         wiring: Wiring = self.wiring()
-        held = await self._blocking(wiring.gate.open_lease_of, self.user.name, self.name)
-        if held is None:
-            return
         container = held.container_id or container_name(wiring.site.hub_id, held.lease_id)
         state = await self._blocking(wiring.engine.inspect, container)
         if state is not None and state.alive:
-            if held.answered:
+            if held.answered and not held.ending:
                 raise LeaseConflict(
                     "A server of yours runs here that the hub has lost sight of.",
                     next_step="End it on the GPUs page, then start again; your files stay.",
                     details={"lease": held.lease_id},
                 )
             await self._blocking(wiring.gate.note_stopping, held.lease_id, "its start was cut short")
-            await self._blocking(wiring.engine.stop, container, 1)
+            grace = wiring.site.stop_grace_seconds if held.answered else 1
+            await self._blocking(wiring.engine.stop, container, grace)
         self.lease_id, self.object_id = held.lease_id, held.container_id or ""
+
+    def _too_slow(self) -> StartFailed:
+        last = f": {self._progress.last}" if self._progress.last else ""
+        return StartFailed(
+            f"Your server was not up within {self.start_timeout} s. This is how far it came{last}.",
+            next_step="Start it again; if it stays, an admin can look at Docker (gpulab doctor) and allow it "
+            "more time (servers.start_timeout_seconds).",
+            details={"seconds": self.start_timeout},
+        )
 
     def _forget_options(self) -> None:
         """Keep no options for next time: the hub would reuse them, refused ones too, for an empty request."""
@@ -305,11 +291,7 @@ class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
                 session.commit()
 
     def _choice(self, wiring: Wiring) -> Choice:
-        if self.name == "default":
-            raise BadOptions(
-                'A server cannot be named "default".',
-                next_step="Choose another name, or start the one without.",
-            )
+        _require_name(self.name)
         choice = parse_options(self.user_options, wiring.catalogue)
         self.image = choice.profile.image
         self.mem_limit = choice.profile.memory_bytes
@@ -317,7 +299,7 @@ class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
         return choice
 
     async def _check_image(self, wiring: Wiring, choice: Choice) -> None:
-        self._tell(5, "Waiting for Docker")
+        self._progress.tell(5, "Waiting for Docker")
         if await self._blocking(wiring.engine.image, choice.profile.image) is None:
             raise ImageMissing(
                 f"The image {choice.profile.image} of {choice.profile.display_name} is not on this machine.",
@@ -348,22 +330,11 @@ class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
         return {key: str(value) for key, value in self.get_env().items()}
 
     async def _up(self, wiring: Wiring) -> str:
-        """Wait for the server's first HTTP answer and return its URL.
-
-        The hub looks for it with a back-off of up to 5 s; looking ourselves, at 50 ms, is what makes a fast
-        start fast. The hub's start_timeout bounds the wait.
-        """
-        address = ""
-        while not address:
-            address = (await self._alive(wiring)).addresses.get(wiring.site.network, "")
-        url = f"http://{address}:{PORT}"
-        inspected = time.monotonic()
-        while not await _answers(f"{url}{self.server.base_url}api"):
-            # By the clock: the address of a container that ended answers nothing, and each look takes 1 s.
-            if time.monotonic() - inspected > INSPECT_SECONDS:
-                await self._alive(wiring)
-                inspected = time.monotonic()
+        """Wait for the server's first HTTP answer and return its URL; start_timeout bounds the wait."""
+        while not (address := (await self._alive(wiring)).addresses.get(wiring.site.network, "")):
             await asyncio.sleep(LOOK_SECONDS)
+        url = f"http://{address}:{PORT}"
+        await wait_for_answer(f"{url}{self.server.base_url}api", lambda: self._alive(wiring))
         return url
 
     async def _alive(self, wiring: Wiring) -> ContainerState:
@@ -380,45 +351,21 @@ class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
 
     # Plumbing
 
-    async def progress(self) -> AsyncIterator[dict[str, Any]]:
+    def progress(self) -> AsyncIterator[dict[str, Any]]:
         """Yield what has happened since the start, with the seconds that it took."""
-        sent = 0
-        while True:
-            while sent < len(self._events):
-                yield self._events[sent]
-                sent += 1
-            self._news.clear()
-            await self._news.wait()
+        return self._progress.events()
 
-    def _tell(self, percent: int, message: str) -> None:
-        seconds = round(time.monotonic() - self._began, 1)
-        self._events.append({"progress": percent, "message": message, "elapsed": seconds})
-        self._news.set()
+    def _container(self) -> str:
+        """Return the container of the open lease: its id where that is known, else the name it was given."""
+        return self.object_id or container_name(self.wiring().site.hub_id, self.lease_id)
 
     async def _blocking(self, function: Callable[..., T], *args: Any) -> T:
-        """Run a blocking function in a thread; `release` awaits its end even if this wait is cancelled."""
-        loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self.wiring().executor, lambda: function(*args))
-        self._in_flight.add(future)
-        future.add_done_callback(self._in_flight.discard)
-        return await asyncio.shield(future)
+        return await self._calls.run(self.wiring().executor, function, *args)
 
 
-async def _answers(url: str) -> bool:
-    """Whether an HTTP server answers there, with whatever status."""
-    try:
-        await AsyncHTTPClient().fetch(url, connect_timeout=1, request_timeout=5, follow_redirects=False)
-    except HTTPClientError as error:
-        return bool(error.code != 599)  # 599 is tornado's own: no answer in time, or the connection closed
-    except OSError:
-        return False
-    return True
-
-
-def _granted(lease: Lease) -> str:
-    if not lease.devices:
-        return "Granted: no GPU"
-    names = [
-        f"{d.model or 'GPU'}{f' {d.profile}' if d.profile else ''} ({d.uuid[:12]})" for d in lease.devices
-    ]
-    return "Granted: " + ", ".join(names)
+def _require_name(server: str) -> None:
+    if server == "default":
+        raise BadOptions(
+            'A server cannot be named "default".',
+            next_step="Choose another name, or start the one without.",
+        )

@@ -47,6 +47,7 @@ class Storage:
         self._root = Path(site.storage_root)
         self._servers = Path(site.servers_root)
         self._making: dict[str, threading.Lock] = {}
+        self._unfilled: set[str] = set()
 
     def prepare(self, person: Person) -> bool:
         """Make sure that a person's directories are there; return whether they are new.
@@ -59,9 +60,14 @@ class Storage:
         self._check_root()
         # Two first servers of one person may start at once: one makes the directories, the other waits.
         with self._making.setdefault(person.id, threading.Lock()):
-            return False if self._sound(person) else self._make(person)
+            if self._sound(person) and person.id not in self._unfilled:
+                return False
+            self._make(person)
+            return True
 
-    def _make(self, person: Person) -> bool:
+    def _make(self, person: Person) -> None:
+        # Until they are filled, sound directories are not done: what lies in them is never looked at.
+        self._unfilled.add(person.id)
         self._run(storage_arguments(self._site, person), "storage", person)
         if not self._sound(person):
             raise StorageUnavailable(
@@ -69,7 +75,7 @@ class Storage:
                 next_step="An admin must check that Docker sees this path as the hub does (gpulab doctor).",
             )
         self._run(skeleton_arguments(self._site, person), "skeleton", person)
-        return True
+        self._unfilled.discard(person.id)
 
     def write_files(self, lease: Lease, shares: Sequence[Share]) -> None:
         """Write the files that the container of a lease binds: passwd, group and the channel."""
@@ -94,7 +100,8 @@ class Storage:
             ) from error
         if not stat.S_ISDIR(found.st_mode):
             raise StorageUnavailable(
-                f"The storage root {self._root} is not a directory.", next_step="An admin must mend it."
+                f"The storage root {self._root} is not a directory.",
+                next_step="An admin must set storage.root to a directory, not to a link to one.",
             )
         free = self._free(self._root)
         if free < self._reserve:

@@ -49,13 +49,22 @@ class NeverAnswers:
 
 
 @dataclass(frozen=True)
+class Refuses:
+    """Answers an operation with a status below 500 and Docker's words, and does nothing."""
+
+    operation: str
+    status: int
+    words: str
+
+
+@dataclass(frozen=True)
 class RemovalInProgress:
     """Answers HTTP 409 to a removal, and removes the container after some more looks at it."""
 
     looks: int = 2
 
 
-Fault = AnswersServerError | FailsAfterDoing | DropsTheConnection | NeverAnswers | RemovalInProgress
+Fault = AnswersServerError | FailsAfterDoing | DropsTheConnection | NeverAnswers | Refuses | RemovalInProgress
 
 
 @dataclass
@@ -82,6 +91,7 @@ class FakeEngine:
         images: References that are on this machine.
         containers: Id to container.
         fault: What goes wrong now.
+        before_start: Called when a start is asked for, while nothing has happened yet.
         on_start: Called with a container when it starts.
         calls: Operations in order.
     """
@@ -91,6 +101,7 @@ class FakeEngine:
     containers: dict[str, FakeContainer] = field(default_factory=dict)
     networks: set[str] = field(default_factory=lambda: {"gpulab-net", "none"})
     fault: Fault | None = None
+    before_start: Any = None
     on_start: Any = None
     short_container_exit_code: int = 0
     calls: list[str] = field(default_factory=list)
@@ -154,6 +165,8 @@ class _Handler(BaseHTTPRequestHandler):
         hit = getattr(fault, "operation", None) == operation
         if hit and isinstance(fault, AnswersServerError):
             return self._answer(500, {"message": "injected fault"})
+        if hit and isinstance(fault, Refuses):
+            return self._answer(fault.status, {"message": fault.words})
         if hit and isinstance(fault, DropsTheConnection):
             self.close_connection = True
             return None
@@ -215,6 +228,8 @@ class _Handler(BaseHTTPRequestHandler):
         container = self.engine.find(key)
         if container is None:
             return 404, {"message": f"No such container: {key}"}
+        if self.engine.before_start:
+            self.engine.before_start()
         container.status = "running"
         if "Entrypoint" in container.config:
             self.engine.end(container, self.engine.short_container_exit_code)

@@ -332,3 +332,22 @@ def test_history_lists_the_newest_first_and_open_leases_the_oldest_first(lab):
         assert [r.user for r in history.history(connection, limit=1, offset=1)] == ["li"]
         assert [r.id for r in history.open_leases(connection)] == [first.id, second.id]
         assert history.find(connection, "nothing") is None
+
+
+def test_the_open_lease_of_a_server_says_how_far_it_came(lab):
+    gate = lab.admission.gate()
+
+    def held():
+        found = gate.open_lease_of("ada", "")
+        return found and (found.container_id, found.answered, found.ending)
+
+    assert held() is None
+    lease = lab.open("ada")
+    assert held() == (None, False, False)
+    gate.note_container(lease.id, "c" * 64, "name")
+    assert held() == ("c" * 64, False, False)
+    gate.note_running(lease.id)
+    assert held() == ("c" * 64, True, False)
+    gate.note_stopping(lease.id, "stopped")
+    assert held() == ("c" * 64, True, True)
+    assert gate.open_lease_of("ada", "other") is None

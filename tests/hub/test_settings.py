@@ -1,6 +1,9 @@
+import re
+from pathlib import Path
+
 import pytest
 
-from gpulab_hub.settings import Settings, parse
+from gpulab_hub.settings import Settings, parse, require_apart
 from gpulab_spawner.errors import ConfigError
 
 
@@ -26,6 +29,24 @@ def test_sizes_are_read_with_their_unit():
         ("servers: {memory: -4}", "-4 is not a size"),
         ("storage: {shared: [{name: UP, path: /x}]}", "storage.shared.0.name: 'UP' is not accepted"),
         ("storage: {shared: [{nam: up}]}", "there is no such setting"),
+        ("host: {memory_reserve: 2024-13-45}", "month must be in 1..12"),
+        ("listen: {port: 1}\nlisten: {port: 2}", "line 2, column 1: the key listen is written twice"),
+        ("5", "the file: it holds a number, not sections"),
+        ("servers: {memory: 0}", "servers.memory: 0 is no limit"),
+        ("servers: {memory: 0.0001K}", "servers.memory: '0.0001K' is no limit"),
+        ("servers: {memory_guarantee: 5G}", "servers: memory_guarantee is above memory"),
+        ("servers: {cpus: .inf}", "servers.cpus: inf is not accepted"),
+        ("servers: {cpus: 0.001}", "servers.cpus: 0.001 is not accepted"),
+        ("host: {snapshot_max_age_seconds: .inf}", "host.snapshot_max_age_seconds: inf is not accepted"),
+        ("storage: {root: homes}", "storage.root: 'homes' is not the absolute path"),
+        ("storage: {shared: [{name: a, path: /srv/../etc}]}", "'/srv/../etc' is not the absolute path"),
+        ("storage: {shared: [{name: a, path: /}]}", "'/' is not the absolute path"),
+        (
+            "storage: {shared: [{name: a, path: /a}, {name: a, path: /b}]}",
+            "storage.shared: two directories are named 'a'",
+        ),
+        ("listen: {public_url: lab.example.org}", "'lab.example.org' is not a web address; write https"),
+        ("listen: {public_url: 'https://x/lab'}", "'https://x/lab' is not a web address"),
         ("engine: {injection: magic}", "engine.injection: 'magic' is not accepted"),
     ],
 )
@@ -34,3 +55,25 @@ def test_a_wrong_setting_names_file_key_and_value(text, words):
         parse(text, "site.yaml")
     assert str(caught.value).startswith("site.yaml: ")
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("shared", "other"),
+    [
+        ("[{name: a, path: /srv}]", "storage.root (/srv/homes)"),
+        ("[{name: a, path: /srv/homes/a}]", "storage.root (/srv/homes)"),
+        ("[{name: a, path: /data}, {name: b, path: /data/b}]", "the path of a (/data)"),
+        ("[{name: b, path: /data/b}, {name: a, path: /data}]", "the path of b (/data/b)"),
+        ("[{name: a, path: /var/lib/gpulab/x}]", "the lab's state directory (/var/lib/gpulab)"),
+        ("[{name: a, path: /var/lib}]", "the lab's state directory (/var/lib/gpulab)"),
+    ],
+)
+def test_a_shared_directory_within_another_is_refused(shared, other):
+    settings = parse(f"storage: {{root: /srv/homes, shared: {shared}}}")
+    with pytest.raises(ConfigError, match=rf"storage.shared.\d.path: .*{re.escape(other)} lie one within"):
+        require_apart(settings, Path("/var/lib/gpulab"))
+
+
+def test_shared_directories_beside_each_other_are_fine():
+    shared = "[{name: a, path: /data/a}, {name: b, path: /data/ab}]"
+    require_apart(parse(f"storage: {{root: /srv/homes, shared: {shared}}}"), Path("/var/lib/gpulab"))

@@ -82,6 +82,13 @@ def test_the_create_arguments_whole():
             "LD_PRELOAD",
             "NVIDIA_REQUIRE_CUDA",
             "NVIDIA_DRIVER_CAPABILITIES",
+            "NVIDIA_GDS",
+            "NVIDIA_MOFED",
+            "NVIDIA_NVSWITCH",
+            "NVIDIA_GDRCOPY",
+            "NVIDIA_IMEX_CHANNELS",
+            "NVIDIA_MIG_CONFIG_DEVICES",
+            "NVIDIA_MIG_MONITOR_DEVICES",
         ],
         "Labels": {
             "gpulab.hub": "0123456789ab",

@@ -7,10 +7,11 @@ from tests.fakes.docker_engine import (
     DropsTheConnection,
     FailsAfterDoing,
     NeverAnswers,
+    Refuses,
     RemovalInProgress,
 )
 
-from gpulab_spawner.engine import Engine
+from gpulab_spawner.engine import ContainerState, Engine
 from gpulab_spawner.errors import EngineUnavailable, NameHeld, StartFailed
 
 CONFIG = {"Image": "gpulab/base:1", "Labels": {"gpulab.hub": "h", "gpulab.lease": "l"}}
@@ -122,3 +123,59 @@ def test_an_end_is_worded(engine, fake):
     made = engine.create(CONFIG, "one")
     fake.end(fake.find("one"), 137, oom=True)
     assert engine.inspect(made).ending() == "out of memory"
+
+
+def test_one_killed_process_is_not_the_end_of_the_server():
+    # Docker's flag says that some process was killed since the start, a kernel of a notebook mostly.
+    stopped = ContainerState("c", "n", "exited", exit_code=143, oom_killed=True)
+    assert stopped.ending() == "exit code 143"
+    assert not stopped.ended().out_of_memory
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [("created", "it was made but never started"), ("removing", "it is being removed")]
+)
+def test_a_container_without_an_exit_code_ends_in_words(status, words):
+    assert ContainerState("c", "n", status).ending() == words
+
+
+def test_a_short_container_that_an_earlier_run_left_makes_way(engine, fake):
+    fake.fault = FailsAfterDoing("create")
+    with pytest.raises(EngineUnavailable):
+        engine.run(SHORT, "short")
+    fake.fault = None
+    assert engine.run(SHORT, "short") == (0, "")
+    assert fake.containers == {}
+
+
+def test_a_container_of_somebody_else_does_not_make_way(engine, fake):
+    engine.create({**SHORT, "Labels": {"gpulab.hub": "another"}}, "short")
+    with pytest.raises(NameHeld):
+        engine.run(SHORT, "short")
+    assert len(fake.containers) == 1
+
+
+@pytest.mark.parametrize("status", [404, 409])
+def test_a_short_container_that_somebody_else_removes_is_fine(engine, fake, status):
+    fake.fault = Refuses("remove", status, "removal is in progress")
+    assert engine.run(SHORT, "short") == (0, "")
+
+
+def test_a_short_container_that_is_gone_before_its_end_is_unknown(engine, fake):
+    fake.fault = Refuses("wait", 404, "No such container")
+    with pytest.raises(EngineUnavailable, match="Docker answered 404: No such container"):
+        engine.run(SHORT, "short")
+
+
+@pytest.mark.parametrize("operation", ["create", "start"])
+def test_what_docker_will_not_do_is_not_a_fault_that_passes(engine, fake, operation):
+    fake.fault = Refuses(operation, 400, "bind source path does not exist: /srv/corpora")
+    with pytest.raises(StartFailed, match=r"Docker does not start this server: .*/srv/corpora") as caught:
+        engine.start(engine.create(CONFIG, "one"))
+    assert "minute" not in caught.value.next_step
+
+
+def test_an_answer_that_nobody_expects_is_unknown(engine, fake):
+    fake.fault = Refuses("inspect", 403, "authorization denied by plugin")
+    with pytest.raises(EngineUnavailable, match="Docker answered 403: authorization denied"):
+        engine.inspect("one")

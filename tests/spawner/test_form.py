@@ -187,3 +187,11 @@ def test_any_form_is_options_or_a_bounded_refusal(fields):
         assert len(refusal.sentence()) < 4000
     else:
         assert set(options) <= {"profile", "shape", "runtime"}
+
+
+def test_a_profile_of_slices_alone_wants_to_be_told_which():
+    slices = read_profiles([{"display_name": "Slices", "gpu": ["mig"]}], Defaults("lab/base", 4 << 30))
+    with pytest.raises(BadOptions, match="starts with a GPU only, and you did not say which") as caught:
+        parse_options({}, slices)
+    assert caught.value.next_step == "It offers mig:PROFILE."
+    assert parse_options({"shape": "mig:1g.10gb"}, slices).shape == Slice("1g.10gb")

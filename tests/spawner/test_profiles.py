@@ -53,6 +53,9 @@ def test_an_empty_list_still_gives_a_page():
         ({"kubespawner_override": {"volumes": []}}, "kubespawner_override.volumes", "Known keys: cpu_limit"),
         ({"kubespawner_override": {"cpu_limit": -1}}, "cpu_limit", "-1 is not a number of cores"),
         ({"kubespawner_override": {"mem_limit": "lots"}}, "mem_limit", "'lots' is not a size"),
+        ({"kubespawner_override": {"mem_limit": "0G"}}, "mem_limit", "'0G' is no limit"),
+        ({"kubespawner_override": {"shm_size": 0}}, "shm_size", "0 is no limit"),
+        ({"kubespawner_override": {"cpu_limit": 0.001}}, "cpu_limit", "0.001 is not a number of cores"),
         ({"kubespawner_override": {"mem_guarantee": "5G"}}, "mem_guarantee", "above mem_limit"),
         (
             {"kubespawner_override": {"environment": {"NVIDIA_VISIBLE_DEVICES": "all"}}},
@@ -86,3 +89,13 @@ def test_two_defaults_or_two_equal_slugs_are_refused():
 def test_an_unknown_profile_is_refused_with_those_there_are():
     with pytest.raises(BadOptions, match=r"no environment 'x'.*Choose one of: one"):
         read_profiles([{"display_name": "One"}], DEFAULTS).get("x")
+
+
+def test_a_variable_of_every_server_is_held_to_the_same_rules():
+    with pytest.raises(ConfigError, match=r"^servers.environment.LD_PRELOAD: the lab sets this"):
+        read_profiles([], Defaults("gpulab/base:1", 4 << 30, environment={"LD_PRELOAD": "/x.so"}))
+
+
+def test_a_profile_of_slices_alone_has_no_shape_for_an_empty_request():
+    assert read(gpu=["mig"]).first_shape() is None
+    assert read(gpu=["gpu:2", "mig"]).first_shape() == WholeGpus(2)

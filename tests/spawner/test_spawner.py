@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import pytest
@@ -17,13 +17,14 @@ from tornado.web import Application, RequestHandler
 
 from gpulab_spawner import spawner as spawner_module
 from gpulab_spawner.container import Share, Site
-from gpulab_spawner.errors import LabError, NoCapacity
+from gpulab_spawner.errors import LabError, LedgerUnavailable, NoCapacity
 from gpulab_spawner.gate import Gate, Held, Lease, Person
 from gpulab_spawner.injection import by_cdi
 from gpulab_spawner.placement.devices import Device
 from gpulab_spawner.profiles import Defaults, read_profiles
 from gpulab_spawner.refusal import SpawnRefused
-from gpulab_spawner.spawner import NEVER_SECONDS, GpuDockerSpawner, Wiring
+from gpulab_spawner.spawner import NEVER_SECONDS, GpuDockerSpawner
+from gpulab_spawner.wiring import Wiring
 
 ADDRESS = "127.0.0.77"
 ADA = Person("p" * 32, "ada", 200001, "ada-1f2e3d")
@@ -35,6 +36,7 @@ class RememberingGate:
     """A gate that grants one GPU to everyone, or what a test sets."""
 
     refusal: Exception | None = None
+    stopping_fails: Exception | None = None
     waits: threading.Event | None = None
     entered: threading.Event = field(default_factory=threading.Event)
     asked: list = field(default_factory=list)
@@ -43,7 +45,6 @@ class RememberingGate:
     running: list = field(default_factory=list)
     stopping: dict = field(default_factory=dict)
     ended: dict = field(default_factory=dict)
-    held: object = None
 
     def open_lease(self, request):
         self.entered.set()
@@ -60,12 +61,24 @@ class RememberingGate:
             open_lease=self.open_lease,
             note_container=lambda lease, container, name: self.noted.__setitem__(lease, container),
             note_running=self.running.append,
-            note_stopping=lambda lease, reason: self.stopping.setdefault(lease, reason),
+            note_stopping=self.note_stopping,
             note_ended=lambda lease, ended: self.ended.setdefault(lease, ended),
             close_lease=lambda lease, reason: self.closed.setdefault(lease, reason),
-            open_lease_of=lambda user, server: self.held,
+            open_lease_of=self.open_lease_of,
             find_person=lambda name: ADA,
         )
+
+    def note_stopping(self, lease, reason):
+        if self.stopping_fails:
+            raise self.stopping_fails
+        self.stopping.setdefault(lease, reason)
+
+    def open_lease_of(self, user, server):
+        opened = (f"{number:032x}" for number in range(1, len(self.asked) + 1))
+        for lease in opened:
+            if lease not in self.closed:
+                return Held(lease, self.noted.get(lease), lease in self.running, lease in self.stopping)
+        return None
 
 
 class NoStorage:
@@ -320,14 +333,40 @@ async def test_a_stop_that_docker_does_not_answer_keeps_lease_and_container(spaw
     assert gate.closed == {}
     state = spawner.get_state()
     assert state["lease_id"]
-    # The next start finds it, still running, and starts nothing beside it.
-    with pytest.raises(SpawnRefused) as caught:
+    # The next start ends it, for its end was asked for, and starts nothing beside it.
+    with pytest.raises(SpawnRefused, match="Docker does not answer"):
         await spawner.start()
-    assert caught.value.reason == "lease_conflict"
     assert len(fake.containers) == 1
+    await ended_by_hub(spawner)
     fake.fault = None
+    await spawner.start()
+    assert gate.closed == {f"{1:032x}": "exit code 143"}
+    assert len(fake.containers) == 1
     await ended_by_hub(spawner)
     assert fake.containers == {}
+
+
+async def test_a_stop_goes_on_while_the_ledger_does_not_answer(spawner, fake, gate, jupyter):
+    await spawner.start()
+    gate.stopping_fails = LedgerUnavailable("The lab's database does not answer.")
+    assert await ended_by_hub(spawner) is None
+    assert fake.containers == {}
+
+
+async def test_a_hub_that_knows_only_the_lease_finds_its_container(spawner, fake, gate, jupyter):
+    await spawner.start()
+    fake.fault = DropsTheConnection("stop")
+    await ended_by_hub(spawner)
+    fake.fault = None
+    spawner.object_name = "of-another-hub"
+    spawner.load_state(spawner.get_state())
+    assert await spawner.poll() is None
+    assert await ended_by_hub(spawner) is None
+    assert (fake.containers, list(gate.closed)) == ({}, [f"{1:032x}"])
+
+
+async def test_the_hub_keeps_no_token_of_an_ended_server(spawner):
+    assert spawner.will_resume is False
 
 
 async def test_a_server_that_ends_by_itself_is_released_without_a_stop(spawner, fake, gate, jupyter):
@@ -368,6 +407,57 @@ async def test_a_cancel_while_the_grant_is_under_way_loses_no_lease(spawner, gat
     assert list(gate.closed) == [f"{1:032x}"]
 
 
+async def test_a_cancel_while_docker_starts_the_container_leaves_none_running(spawner, fake, gate):
+    starts, go_on = threading.Event(), threading.Event()
+    fake.before_start = lambda: (starts.set(), go_on.wait(10))
+    start = asyncio.ensure_future(spawner.start())
+    await asyncio.to_thread(starts.wait)
+    start.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await start
+    poll = asyncio.ensure_future(spawner.poll())
+    await asyncio.wait({poll}, timeout=0.2)  # an answer now would be "made but never started"
+    go_on.set()
+    assert await poll is None
+    assert await ended_by_hub(spawner) is None
+    assert fake.containers == {}
+    assert list(gate.closed) == [f"{1:032x}"]
+
+
+async def test_a_container_without_an_address_is_not_asked_for_it_without_pause(spawner, fake):
+    fake.on_start = lambda container: setattr(container, "address", "")
+    spawner.start_timeout = 2
+    with pytest.raises(SpawnRefused, match="not up within 2 s"):
+        await spawner.start()
+    assert fake.calls.count("inspect") < 40
+    await ended_by_hub(spawner)
+
+
+async def test_shared_directories_are_looked_at_off_the_event_loop(spawner, jupyter):
+    threads = []
+    wiring = replace(spawner.wiring(), shares=lambda groups: threads.append(threading.current_thread()) or ())
+    spawner.wiring = lambda: wiring
+    await spawner.start()
+    assert threads[0] is not threading.main_thread()
+    await ended_by_hub(spawner)
+
+
+async def test_a_rename_waits_for_the_end_of_the_last_server(spawner, fake, jupyter):
+    await spawner.start()
+    fake.fault = DropsTheConnection("stop")
+    await ended_by_hub(spawner)
+    with pytest.raises(SpawnRefused, match="Docker does not answer"):
+        await spawner.rename("", "training")
+    fake.fault = None
+    await spawner.rename("", "training")
+    assert fake.containers == {}
+
+
+async def test_no_server_is_renamed_to_the_name_of_none(spawner):
+    with pytest.raises(SpawnRefused, match='cannot be named "default"'):
+        await spawner.rename("training", "default")
+
+
 async def test_a_server_that_outlived_the_hub_is_never_stopped_for_being_slow(spawner, jupyter):
     await spawner.start()
     state = spawner.get_state()
@@ -398,16 +488,17 @@ async def test_a_gone_container_is_ended_and_its_lease_closed(spawner, fake, gat
     assert list(gate.closed.values()) == ["gone"]
 
 
-async def forgotten(spawner, fake, gate, *, answered):
+async def forgotten(spawner, gate, *, answered):
     """Leave what a hub leaves that ends between two steps of a start: a lease and no state."""
     await spawner.start()
-    gate.held = Held(spawner.lease_id, next(iter(fake.containers)), answered)
+    if not answered:
+        gate.running.clear()
     spawner.lease_id = spawner.object_id = ""
+    return gate.open_lease_of("ada", "")
 
 
 async def test_a_start_takes_back_what_a_start_before_it_left(spawner, fake, gate, jupyter):
-    await forgotten(spawner, fake, gate, answered=False)
-    first = gate.held
+    first = await forgotten(spawner, gate, answered=False)
     await spawner.start()
     assert list(gate.closed) == [first.lease_id]
     assert first.container_id not in fake.containers
@@ -416,16 +507,16 @@ async def test_a_start_takes_back_what_a_start_before_it_left(spawner, fake, gat
 
 
 async def test_a_server_that_has_answered_is_left_to_its_owner(spawner, fake, gate, jupyter):
-    await forgotten(spawner, fake, gate, answered=True)
+    held = await forgotten(spawner, gate, answered=True)
     with pytest.raises(SpawnRefused, match=r"lost sight of.*End it on the GPUs page"):
         await spawner.start()
     assert gate.closed == {}
-    assert fake.containers[gate.held.container_id].status == "running"
+    assert fake.containers[held.container_id].status == "running"
 
 
 async def test_a_forgotten_server_that_has_ended_makes_way(spawner, fake, gate, jupyter):
-    await forgotten(spawner, fake, gate, answered=True)
-    fake.end(fake.containers[gate.held.container_id], 1)
+    held = await forgotten(spawner, gate, answered=True)
+    fake.end(fake.containers[held.container_id], 1)
     await spawner.start()
-    assert gate.ended[gate.held.lease_id].exit_code == 1
+    assert gate.ended[held.lease_id].exit_code == 1
     await ended_by_hub(spawner)

@@ -41,6 +41,35 @@ def test_directories_are_made_once(lab, fake, tmp_path):
     assert fake.containers == {}
 
 
+def test_directories_that_could_not_be_filled_are_filled_next_time(lab, fake, tmp_path):
+    def make_but_do_not_fill(container):
+        make(tmp_path / "root", container)
+        fake.end(container, "/storage/" not in container.config["Cmd"][0])
+
+    works, fake.on_start = fake.on_start, make_but_do_not_fill
+    with pytest.raises(StorageUnavailable, match="could not be made: exit code 1"):
+        lab.prepare(ADA)
+    fake.on_start = works
+    assert lab.prepare(ADA)
+    assert not lab.prepare(ADA)
+
+
+def test_what_a_hub_that_was_killed_left_in_the_middle_is_taken_away(lab, fake, engine):
+    left = {"Image": "gpulab/base:1", "Labels": {"gpulab.hub": "0123456789ab"}}
+    for purpose in ("storage", "skeleton"):
+        engine.create(left, f"gpulab-01234567-{purpose}-{ADA.id[:12]}")
+    assert lab.prepare(ADA)
+    assert fake.containers == {}
+
+
+def test_a_root_that_is_a_link_is_refused_with_what_to_write(tmp_path, engine):
+    (tmp_path / "link").symlink_to(tmp_path)
+    site = Site("0123456789ab", "n", str(tmp_path / "link"), str(tmp_path / "servers"), "gpulab/base:1")
+    with pytest.raises(StorageUnavailable, match="is not a directory") as caught:
+        Storage(site, engine, 0).prepare(ADA)
+    assert caught.value.next_step == "An admin must set storage.root to a directory, not to a link to one."
+
+
 def test_a_half_made_home_is_finished(lab, tmp_path):
     (tmp_path / "root" / ADA.slug / "home").mkdir(parents=True)
     assert lab.prepare(ADA)

@@ -14,10 +14,10 @@ import click
 
 from gpulab_hub.commands import emit, json_option, lab_command
 from gpulab_hub.paths import LabPaths
-from gpulab_hub.settings import parse_bytes
 from gpulab_hub.simulate import stage
 from gpulab_hub.simulate.live import Driver, Live
 from gpulab_spawner.errors import LabError
+from gpulab_spawner.sizes import parse_size
 
 Place = tuple[int, int | None]
 _DRIVERS = {
@@ -50,7 +50,7 @@ def _place(context: click.Context, parameter: click.Parameter, value: str | None
 def _size(context: click.Context, parameter: click.Parameter, value: str) -> int:
     """Read bytes, or a number with K, M, G or T."""
     try:
-        return parse_bytes(value)
+        return parse_size(value)
     except ValueError as error:
         raise click.BadParameter(f"{error}.") from error
 

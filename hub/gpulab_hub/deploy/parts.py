@@ -12,6 +12,7 @@ from pathlib import Path
 
 from docker import DockerClient
 
+from gpulab_hub.catalogue import catalogue_of
 from gpulab_hub.deploy.machine import CommandFailed, Machine
 from gpulab_hub.deploy.users import HUB
 from gpulab_hub.doctor.docker_facts import read_specs
@@ -19,9 +20,8 @@ from gpulab_hub.doctor.facts import EngineFacts
 from gpulab_hub.doctor.injection import CDI_SINCE
 from gpulab_hub.doctor.versions import at_least
 from gpulab_hub.paths import LabPaths
-from gpulab_hub.settings import Settings
+from gpulab_hub.settings import Settings, require_apart
 from gpulab_spawner.errors import LabError
-from gpulab_spawner.profiles import Defaults, read_profiles
 
 FIRST_ADMIN = "admin"
 
@@ -39,13 +39,14 @@ class Invite:
     url: str
 
 
-def check_profiles(settings: Settings) -> None:
-    """Check the profiles of gpulab.yaml.
+def check_settings(settings: Settings, paths: LabPaths) -> None:
+    """Check what of gpulab.yaml only its use shows to be wrong.
 
     Raises:
-        ConfigError: One is wrong.
+        ConfigError: A profile is, or a shared directory.
     """
-    read_profiles(settings.profiles, Defaults(image="", memory_bytes=settings.servers.memory))
+    catalogue_of(settings, image="")
+    require_apart(settings, paths.state)
 
 
 def upgrade_database(machine: Machine, paths: LabPaths) -> str:
@@ -192,8 +193,6 @@ def first_invite(paths: LabPaths, settings: Settings, url: str, now: float) -> I
     from gpulab_hub.database import lab_database
     from gpulab_hub.roster import Entry
 
-    if not settings.auth.local.enabled:
-        return None
     engine = lab_database(paths)
     try:
         accounts = Accounts(engine, settings.auth.local.password_min_length)

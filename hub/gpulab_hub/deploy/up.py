@@ -108,7 +108,7 @@ def look(options: Options, machine: Machine, paths: LabPaths, progress: Progress
         settings = site.read(paths.config, options.source / "config/gpulab.yaml", options)
         record = records.load(paths.state)
         preflight.check_port(machine, paths, record, settings.listen.address, settings.listen.port)
-        parts.check_profiles(settings)
+        parts.check_settings(settings, paths)
         words.append(f"{settings.listen.address}, port {settings.listen.port}")
     named = parts.machine_name(options.simulate) if options.simulate else None
     with progress.step("Docker Engine") as words:

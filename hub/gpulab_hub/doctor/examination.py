@@ -29,7 +29,7 @@ def look(paths: LabPaths, record: LabRecord, settings: Settings, machine: Machin
         machine: The machine that it is on.
         now: Unix time in seconds.
     """
-    gpu = gather.gpu_facts(paths, record, now)
+    gpu = _gpu(paths, record, settings, now)
     engine, engine_root = docker_facts.engine_facts(record.engine, _toolkit(machine))
     return Facts(
         gpu=gpu,
@@ -45,9 +45,14 @@ def injection_way(
     paths: LabPaths, record: LabRecord, settings: Settings, machine: Machine, now: float
 ) -> Way | None:
     """Return the way that GPUs get into containers of a lab now, None where no way is sound."""
-    gpu: GpuFacts = gather.gpu_facts(paths, record, now)
+    gpu = _gpu(paths, record, settings, now)
     engine, _ = docker_facts.engine_facts(record.engine, _toolkit(machine))
     return choose_injection(gpu, engine, settings.engine.injection)
+
+
+def _gpu(paths: LabPaths, record: LabRecord, settings: Settings, now: float) -> GpuFacts:
+    named = settings.engine.driver_files
+    return gather.gpu_facts(paths, record, now, driver_directory=Path(named) if named else None)
 
 
 def memlock(record: LabRecord) -> bool:

@@ -23,7 +23,13 @@ ENGINE_NEED = 5 * _GIB
 
 
 def gpu_facts(
-    paths: LabPaths, record: LabRecord, now: float, sys: Path = Path("/sys"), root: Path = Path("/")
+    paths: LabPaths,
+    record: LabRecord,
+    now: float,
+    sys: Path = Path("/sys"),
+    root: Path = Path("/"),
+    *,
+    driver_directory: Path | None = None,
 ) -> GpuFacts:
     """Return what snapshot, PCI bus and device nodes say.
 
@@ -33,6 +39,7 @@ def gpu_facts(
         now: Unix time in seconds.
         sys: Where sysfs is.
         root: Directory that holds dev/, proc/ and run/.
+        driver_directory: Where the driver's files are if not among the system's libraries.
     """
     cards = len(nvidia_gpus(sys))
     seen, problem = _snapshot(paths.snapshot)
@@ -46,7 +53,7 @@ def gpu_facts(
         driver=seen.driver_version,
         problem=seen.problem,
         device_uuids=tuple(d.uuid for d in seen.devices() if d.problem is None),
-        driver_library=_has_libcuda() if real else None,
+        driver_library=_has_libcuda(driver_directory) if real else None,
         control_node=(root / "dev/nvidiactl").exists() if real else None,
         persistence=(root / "run/nvidia-persistenced/socket").exists() if real else None,
     )
@@ -123,8 +130,9 @@ def _snapshot(path: Path) -> tuple[inventory.Inventory | None, str | None]:
         return None, error.message
 
 
-def _has_libcuda() -> bool:
-    return any(Path(p).name.startswith("libcuda.so") for p in driver_files.find().binds)
+def _has_libcuda(driver_directory: Path | None) -> bool:
+    found = driver_files.find(driver_directory)
+    return any(Path(path).name.startswith("libcuda.so") for path in found.binds)
 
 
 def _distribution(name: str) -> str | None:

@@ -97,7 +97,7 @@ def _devices(gpu: GpuFacts, engine: EngineFacts) -> str | None:
     if not gpu.control_node:
         return "/dev/nvidiactl is not there"
     if not gpu.driver_library:
-        return "the driver's libcuda is not among the system's libraries"
+        return "the driver's libcuda is neither among the system's libraries nor in engine.driver_files"
     return None
 
 

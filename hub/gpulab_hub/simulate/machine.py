@@ -20,16 +20,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field
 
+from gpulab_hub.documents import read_document
 from gpulab_hub.simulate.models import Closed, MigProfile, Model
 from gpulab_hub.simulate.state import MAX_GPUS
 from gpulab_spawner.errors import ConfigError
 
 ABSENT = "absent"
+_NVLINK = "Write switch, pairs, none, or a list of [GPU, GPU, LINKS]."
 _VERSION = r"\d{3}(\.\d{1,3}){1,2}"
 _SLICE = re.compile(r"(?P<profile>[^@\s]+)(?:@(?P<start>\d{1,2}))?")
 
@@ -111,7 +112,9 @@ def parse(text: str, name: str, models: Mapping[str, Model], source: str) -> Mac
     Raises:
         ConfigError: The first thing that is wrong: file, key, value, what is accepted.
     """
-    entry = _validated(text, source)
+    entry = read_document(
+        text, _MachineEntry, source=source, holds="a machine", a_key="key", accepted={"nvlink": _NVLINK}
+    )
     gpus: list[SimulatedGpu] = []
     for number, gpu in enumerate(entry.gpus):
         gpus += _gpus(gpu, f"gpus.{number}", len(gpus), entry, models, source)
@@ -245,47 +248,3 @@ def _gpus(
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
-
-
-def _validated(text: str, source: str) -> _MachineEntry:
-    try:
-        data = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "the file"
-        problem = getattr(error, "problem", None) or error
-        raise ConfigError(where, str(problem), source=source, next_step="Fix the YAML there.") from error
-    if not isinstance(data, dict):
-        raise ConfigError(
-            "the file",
-            f"it holds a {type(data).__name__}, not a machine",
-            source=source,
-            next_step="Write `gpus:` and a list of GPUs.",
-        )
-    try:
-        return _MachineEntry.model_validate(_tuples(data))
-    except ValidationError as error:
-        raise _explain(error, source) from error
-
-
-def _tuples(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _tuples(part) for key, part in value.items()}
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
-def _explain(error: ValidationError, source: str) -> ConfigError:
-    # An unknown key first: a misspelt one also makes its right spelling "missing".
-    first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
-    loc = first["loc"]
-    key = ".".join(str(part) for part in loc)
-    if first["type"] == "extra_forbidden":
-        model: type[Closed] = _MachineEntry if len(loc) == 1 else _GpuEntry
-        known = ", ".join(model.model_fields)
-        return ConfigError(key, "there is no such key", source=source, next_step=f"Known here: {known}.")
-    if loc[0] == "nvlink":
-        accepted = "Write switch, pairs, none, or a list of [GPU, GPU, LINKS]."
-        return ConfigError("nvlink", "it is not accepted", source=source, next_step=accepted)
-    if first["type"] == "missing":
-        return ConfigError(key, "it is missing", source=source)
-    return ConfigError(key, f"{first['input']!r} is not accepted: {first['msg']}", source=source)

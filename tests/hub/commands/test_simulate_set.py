@@ -153,7 +153,7 @@ def test_what_is_not_there_is_refused_in_words(paths, arguments, words):
         (("gpu", "x", "lost"), "'x' is not a valid integer"),
         (("gpu", "0", "broken"), "'broken' is not one of 'lost', 'found'"),
         (("memory", "0@", "1G"), "'0@' names no GPU. Write its index, such as 0, or 1@4"),
-        (("memory", "0", "20GB"), "'20GB' is not a size; write bytes or a number with K, M, G or T"),
+        (("memory", "0", "20GB"), "'20GB' is not a size; write bytes, or a number with K, M, G or T"),
         (("load", "0", "101"), "101 is not in the range 0<=x<=100"),
         (("process", "0"), "Name a process that comes with --pid, or one that goes with --end"),
         (("process", "--pid", "1"), "Name the GPU that the process is on"),

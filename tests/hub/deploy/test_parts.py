@@ -11,7 +11,7 @@ from gpulab_hub.deploy import parts
 from gpulab_hub.doctor.facts import CdiFacts, EngineFacts
 from gpulab_hub.images import build as images
 from gpulab_hub.images.failures import BuildFailed
-from gpulab_hub.settings import Settings, parse
+from gpulab_hub.settings import Settings
 from gpulab_hub.simulate import injection, offering, stage
 from gpulab_spawner.errors import ConfigError, LabError
 
@@ -37,11 +37,6 @@ def test_the_first_admin_gets_a_link_and_a_new_one_until_it_was_used(paths, data
     secret = second.url.partition("#")[2]
     Accounts(database).claim(secret, "correct horse battery", "correct horse battery", 1002.0)
     assert parts.first_invite(paths, Settings(), "http://lab", 1003.0) is None
-
-
-def test_a_lab_without_local_accounts_has_no_invite(paths):
-    without = parse("auth: {local: {enabled: false}}")
-    assert parts.first_invite(paths, without, "http://lab", 0.0) is None
 
 
 def test_the_database_is_upgraded_by_the_labs_user_who_owns_it(paths):

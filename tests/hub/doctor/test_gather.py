@@ -49,6 +49,22 @@ def test_a_snapshot_gives_driver_devices_and_age(paths, tmp_path):
     assert (facts.control_node, facts.persistence) == (True, False)
 
 
+def test_the_driver_is_looked_for_where_the_settings_name_its_files(paths, tmp_path):
+    paths.snapshot.write_bytes(dump(Inventory(taken_at=100.0)))
+    (tmp_path / "driver/lib64").mkdir(parents=True)
+
+    def driver_library():
+        sys, root = tmp_path / "sys", tmp_path / "root"
+        return gather.gpu_facts(
+            paths, lab(), 103.0, sys, root, driver_directory=tmp_path / "driver"
+        ).driver_library
+
+    pci(tmp_path, 1)
+    assert driver_library() is False
+    (tmp_path / "driver/lib64/libcuda.so.580.95.05").touch()
+    assert driver_library() is True
+
+
 def test_no_snapshot_a_broken_one_and_a_simulated_machine(paths, tmp_path):
     sys = pci(tmp_path, 0)
     assert gather.gpu_facts(paths, lab(), 0.0, sys).snapshot_age is None

@@ -55,7 +55,7 @@ def test_mig_may_be_on_without_slices():
     [
         ("gpus: [", "line 1"),
         ("- a", "the file: it holds a list, not a machine"),
-        ("", "the file: it holds a NoneType"),
+        ("", "gpus: it is missing"),
         ("{}", "gpus: it is missing"),
         ("gpus: [{model: h100-80}]\ngpu: 1", "gpu: there is no such key. Known here: description, driver"),
         ("gpus: [{model: h100-80, migg: []}]", "gpus.0.migg: there is no such key. Known here: model, count"),
