@@ -32,7 +32,7 @@ LIBRARIES = (
 )
 PROGRAMS = ("nvidia-smi", "nvidia-debugdump")
 _LIBRARY = re.compile(r"(lib[a-z0-9-]+)\.so(?:\.\d+)+")
-# A line of `ldconfig -p`. The cache holds 32-bit libraries too, under the same names; theirs say "libc6".
+# A line of `ldconfig -p`. The loader's cache holds 32-bit libraries too, under the same names, as libc6.
 _CACHED = re.compile(r"\(libc6,(?:x86-64|AArch64)\b[^)]*\) => (/\S+)")
 TARGET = f"/usr/lib/{platform.machine()}-linux-gnu"
 

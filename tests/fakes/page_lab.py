@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -30,6 +29,7 @@ from urllib.parse import quote
 import requests
 
 from gpulab_spawner.placement.availability import Offer
+from tests.live import proxy
 
 ROOT = Path(__file__).parents[2]
 CONFIG = Path(__file__).with_name("page_lab_config.py")
@@ -94,7 +94,7 @@ class PageLab:
             "api_port": self.api_port,
             "profiles": self._profiles,
             "facts": self._facts,
-            "proxy": proxy_command(),
+            "proxy": proxy.install().command,
             "scene": str(self.directory / "scene.json"),
             "token": self.token,
         }
@@ -169,26 +169,6 @@ class PageLab:
                 pass
             time.sleep(0.1)
         raise RuntimeError(f"the hub did not come up:\n{self.log()[-4000:]}")
-
-
-def proxy_command() -> list[str]:
-    """Return the command of configurable-http-proxy, installed below build/ at first use."""
-    found = shutil.which("configurable-http-proxy")
-    if found:
-        return [found]
-    home = ROOT / "build" / "test-proxy"
-    command = home / "node_modules" / ".bin" / "configurable-http-proxy"
-    if not command.exists():
-        npm = shutil.which("npm")
-        if npm is None:
-            raise RuntimeError("the page tests need npm, or configurable-http-proxy on PATH")
-        home.mkdir(parents=True, exist_ok=True)
-        subprocess.run(
-            [npm, "install", "--no-audit", "--no-fund", "--prefix", str(home), "configurable-http-proxy@5"],
-            check=True,
-            capture_output=True,
-        )
-    return [str(command)]
 
 
 def _ports(count: int) -> list[int]:

@@ -25,7 +25,7 @@ import requests
 from gpulab_hub.accounts import Accounts
 from gpulab_hub.roster import Entry
 from tests.fakes.accounts_database import open_new
-from tests.fakes.proxy import proxy_command
+from tests.live import proxy
 
 ROOT = Path(__file__).parents[2]
 CONFIG = Path(__file__).with_name("signin_hub_config.py")
@@ -61,7 +61,7 @@ class SignInHub:
             "SIGNIN_PORT": str(self.port),
             "SIGNIN_HUB_PORT": str(self.hub_port),
             "SIGNIN_PROXY_PORT": str(self.proxy_port),
-            "SIGNIN_PROXY": shlex.join(proxy_command()),
+            "SIGNIN_PROXY": shlex.join(proxy.install().command),
             "SIGNIN_TOKEN": self.token,
         }
         with (self.directory / "hub.log").open("ab") as log:
