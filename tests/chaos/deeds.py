@@ -1,7 +1,8 @@
 """What happens in the lab: what its people do, what fails, and what fails in the middle of what they do.
 
-Everything is chosen by one generator of random numbers, so that a seed names a run. Choices go by what is
-the same in each run (users, servers, the order in which things were made), never by ids.
+Each step has its own generator of random numbers, made from seed and number, and so has what happens in the
+middle of it: a seed names a run, though threads that run at once may meet in another order. Choices go by
+what is the same in each run (users, servers, the order in which things were made), never by ids.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ class Deeds:
 
     Args:
         world: The lab.
-        choose: The generator.
+        seed: Names the run.
 
     Attributes:
         log: What was done, in words.
     """
 
-    def __init__(self, world: World, choose: random.Random) -> None:
-        self.world, self.choose = world, choose
+    def __init__(self, world: World, seed: int) -> None:
+        self.world, self.seed, self.choose = world, seed, random.Random(seed)
         self.log: list[str] = []  # of the whole run
         self._fault_stays = 0
 
@@ -69,9 +70,12 @@ class Deeds:
 
     # One step
 
-    async def step(self) -> None:
+    async def step(self, number: int) -> None:
         """Do one thing, with a fault at some moment of it more often than not."""
-        world, choose = self.world, self.choose
+        self.say(f"step {number}")
+        self.choose = choose = random.Random(f"{self.seed} {number}")
+        self._middle = random.Random(f"{self.seed} {number} middle")
+        world = self.world
         world.see()
         self._fault_between()
         if choose.random() < 0.75:
@@ -116,7 +120,7 @@ class Deeds:
             world.begin_service()
         if world.hub is not None and world.process.dead:
             await world.end_hub()
-        if world.hub is None and self.choose.random() < 0.7:
+        if world.hub is None and self.choose.random() < 0.9:
             await self.begin_hub()
 
     async def begin_hub(self) -> None:
@@ -185,7 +189,7 @@ class Deeds:
             status = await hub.poll(key)
             calm = hits == world.docker.hits.total() and deed == world.moments.done and not world.process.dead
             if status is not None and before and self._runs(spawner.lease_id):
-                world.hub_wrong.append(f"{key} runs, and the hub calls it ended: {status}")
+                world.hub_wrong.append(f"{key} runs, and the hub calls it ended: {status} {spawner.lease_id!r} {[(c.id[:8], c.status, c.labels) for c in world.docker.containers.values()]}")
             if status is None and calm and not before:
                 world.hub_wrong.append(f"{key} has ended, and the hub calls it running")
         self.say("poll all")
@@ -365,7 +369,13 @@ class Deeds:
         ]
         deed = self.choose.choices([d for _, d in deeds], [w for w, _ in deeds])[0]
         self._loop = asyncio.get_running_loop()
-        self.world.moments.set(self.choose.randint(1, 24), deed)
+
+        def do() -> None:
+            before, self.choose = self.choose, self._middle
+            deed()
+            self.choose = before
+
+        self.world.moments.set(self.choose.randint(1, 24), do)
 
     def _docker_fault(self) -> None:
         docker = self.world.docker

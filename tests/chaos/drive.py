@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 import tempfile
 import time
 from collections import Counter
@@ -103,7 +102,7 @@ async def _run(
         with fake_engine(directory) as docker:
             world = World(docker, directory, address)
             try:
-                await _steps(world, Deeds(world, random.Random(seed)), result, steps, faults, say)
+                await _steps(world, Deeds(world, seed), result, steps, faults, say)
             finally:
                 await world.end_hub()
                 world.end_service()
@@ -120,8 +119,7 @@ async def _steps(
 ) -> None:
     for number in range(1, steps + 1):
         result.steps = number
-        deeds.say(f"step {number}")
-        await deeds.step()
+        await deeds.step(number)
         wrong = invariants.violations(world.evidence())
         result.checked += len(invariants.ALL)
         if number % REST_EVERY == 0 and not wrong:
