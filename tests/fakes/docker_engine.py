@@ -1,7 +1,8 @@
 """A Docker Engine of memory that speaks Docker's HTTP API on a unix socket, with faults that have names.
 
 It knows as much of the API as the product uses. A fault is set, as in
-`engine.fault = AnswersServerError("inspect")`, and stays until it is taken away.
+`engine.fault = AnswersServerError("inspect")`, and stays until it is taken away, or for `fault_lasts` hits.
+The operation `*` is any.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import re
 import socketserver
 import threading
 import uuid
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -58,13 +61,28 @@ class Refuses:
 
 
 @dataclass(frozen=True)
+class AnswersTooLate:
+    """Closes the connection without an answer and does the operation later, at `catch_up`."""
+
+    operation: str
+
+
+@dataclass(frozen=True)
 class RemovalInProgress:
     """Answers HTTP 409 to a removal, and removes the container after some more looks at it."""
 
     looks: int = 2
 
 
-Fault = AnswersServerError | FailsAfterDoing | DropsTheConnection | NeverAnswers | Refuses | RemovalInProgress
+Fault = (
+    AnswersServerError
+    | FailsAfterDoing
+    | DropsTheConnection
+    | NeverAnswers
+    | AnswersTooLate
+    | Refuses
+    | RemovalInProgress
+)
 
 
 @dataclass
@@ -81,6 +99,18 @@ class FakeContainer:
     output: str = ""
     address: str = "127.0.0.1"
     looks_until_gone: int | None = None
+    created_at: float = 0.0
+    finished_at: float | None = None
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Its labels."""
+        return self.config.get("Labels") or {}
+
+    @property
+    def alive(self) -> bool:
+        """Whether its processes run."""
+        return self.status in ("running", "paused")
 
 
 @dataclass
@@ -94,6 +124,10 @@ class FakeEngine:
         before_start: Called when a start is asked for, while nothing has happened yet.
         on_start: Called with a container when it starts.
         calls: Operations in order.
+        fault_lasts: After how many hits the fault goes by itself, None for never.
+        hits: How often each kind of fault was met.
+        touched: What was asked to be started, stopped or removed: operation, container, whether it ran.
+        clock: Tells the Unix time of what happens here.
     """
 
     socket: Path
@@ -106,6 +140,11 @@ class FakeEngine:
     short_container_exit_code: int = 0
     calls: list[str] = field(default_factory=list)
     released: threading.Event = field(default_factory=threading.Event)
+    fault_lasts: int | None = None
+    hits: Counter[str] = field(default_factory=Counter)
+    touched: list[tuple[str, FakeContainer, bool]] = field(default_factory=list)
+    clock: Callable[[], float] = lambda: 1767323045.0
+    late: list[Callable[[], object]] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -114,7 +153,7 @@ class FakeEngine:
 
     def find(self, key: str) -> FakeContainer | None:
         """Return the container of an id, a prefix of one, or a name."""
-        for container in self.containers.values():
+        for container in tuple(self.containers.values()):
             if container.name == key or (len(key) >= 12 and container.id.startswith(key)):
                 return container
         return None
@@ -122,6 +161,32 @@ class FakeEngine:
     def end(self, container: FakeContainer, code: int = 0, *, oom: bool = False) -> None:
         """Let a container exit by itself."""
         container.status, container.exit_code, container.oom_killed = "exited", code, oom
+        container.finished_at = self.clock()
+
+    def power_cut(self) -> None:
+        """End every container at once, as its engine tells it after the machine came back."""
+        for container in self.containers.values():
+            if container.alive:
+                self.end(container, 255)
+
+    def catch_up(self) -> None:
+        """Do what was answered too late."""
+        late, self.late = self.late, []
+        for operation in late:
+            operation()
+
+    def meet(self, operation: str) -> Fault | None:
+        """Return the fault that an operation meets, counted."""
+        fault = self.fault
+        asked = "remove" if isinstance(fault, RemovalInProgress) else getattr(fault, "operation", "")
+        if fault is None or asked not in ("*", operation):
+            return None
+        self.hits[type(fault).__name__] += 1
+        if self.fault_lasts is not None:
+            self.fault_lasts -= 1
+            if self.fault_lasts <= 0:
+                self.fault = None
+        return fault
 
 
 _ROUTES = [
@@ -161,21 +226,22 @@ class _Handler(BaseHTTPRequestHandler):
         return self._answer(404, {"message": f"the fake engine has no {method} {path}"})
 
     def _act(self, operation: str, key: str, query: dict[str, str], body: Any) -> None:
-        fault = self.engine.fault
-        hit = getattr(fault, "operation", None) == operation
-        if hit and isinstance(fault, AnswersServerError):
+        fault = self.engine.meet(operation)
+        if isinstance(fault, AnswersServerError):
             return self._answer(500, {"message": "injected fault"})
-        if hit and isinstance(fault, Refuses):
+        if isinstance(fault, Refuses):
             return self._answer(fault.status, {"message": fault.words})
-        if hit and isinstance(fault, DropsTheConnection):
+        if isinstance(fault, DropsTheConnection | NeverAnswers | AnswersTooLate):
+            if isinstance(fault, NeverAnswers):
+                self.engine.released.wait(30)
+            if isinstance(fault, AnswersTooLate):
+                self.engine.late.append(lambda: getattr(self, f"_{operation}")(key, query, body))
             self.close_connection = True
             return None
-        if hit and isinstance(fault, NeverAnswers):
-            self.engine.released.wait(30)
-            self.close_connection = True
-            return None
+        if isinstance(fault, RemovalInProgress):
+            return self._answer(*self._remove_slowly(key, fault.looks))
         status, value = getattr(self, f"_{operation}")(key, query, body)
-        if hit and isinstance(fault, FailsAfterDoing):
+        if isinstance(fault, FailsAfterDoing):
             return self._answer(500, {"message": "injected fault"})
         return self._answer(status, value)
 
@@ -185,7 +251,7 @@ class _Handler(BaseHTTPRequestHandler):
             return 404, {"message": f"No such image: {body['Image']}"}
         if self.engine.find(name):
             return 409, {"message": f'Conflict. The container name "/{name}" is already in use'}
-        container = FakeContainer(uuid.uuid4().hex * 2, name, body)
+        container = FakeContainer(uuid.uuid4().hex * 2, name, body, created_at=self.engine.clock())
         self.engine.containers[container.id] = container
         return 201, {"Id": container.id, "Warnings": []}
 
@@ -194,8 +260,8 @@ class _Handler(BaseHTTPRequestHandler):
         pairs = [w.split("=", 1) for w in wanted]
         found = [
             {"Id": c.id}
-            for c in self.engine.containers.values()
-            if all((c.config.get("Labels") or {}).get(k) == v for k, v in pairs)
+            for c in tuple(self.engine.containers.values())
+            if all(c.labels.get(k) == v for k, v in pairs)
         ]
         return 200, found
 
@@ -204,24 +270,34 @@ class _Handler(BaseHTTPRequestHandler):
         if container and container.looks_until_gone is not None:
             container.looks_until_gone -= 1
             if container.looks_until_gone < 0:
-                self.engine.containers.pop(container.id)
+                self.engine.containers.pop(container.id, None)
                 container = None
         if container is None:
             return 404, {"message": f"No such container: {key}"}
-        network = container.config.get("HostConfig", {}).get("NetworkMode", "bridge")
+        host = container.config.get("HostConfig", {})
+        ended = container.finished_at
         return 200, {
             "Id": container.id,
             "Name": f"/{container.name}",
-            "Config": {"Labels": container.config.get("Labels") or {}, "Tty": False},
+            "Created": _rfc3339(container.created_at),
+            "Config": {
+                "Labels": container.labels,
+                "Tty": False,
+                "Image": container.config.get("Image", ""),
+                "Env": container.config.get("Env") or [],
+            },
+            "HostConfig": host,
             "State": {
                 "Status": container.status,
                 "Running": container.status == "running",
                 "ExitCode": container.exit_code,
                 "OOMKilled": container.oom_killed,
                 "Error": container.error,
-                "FinishedAt": "2026-01-02T03:04:05Z",
+                "FinishedAt": "0001-01-01T00:00:00Z" if ended is None else _rfc3339(ended),
             },
-            "NetworkSettings": {"Networks": {network: {"IPAddress": container.address}}},
+            "NetworkSettings": {
+                "Networks": {host.get("NetworkMode", "bridge"): {"IPAddress": container.address}}
+            },
         }
 
     def _start(self, key: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
@@ -230,6 +306,7 @@ class _Handler(BaseHTTPRequestHandler):
             return 404, {"message": f"No such container: {key}"}
         if self.engine.before_start:
             self.engine.before_start()
+        self._touch("start", container)
         container.status = "running"
         if "Entrypoint" in container.config:
             self.engine.end(container, self.engine.short_container_exit_code)
@@ -241,7 +318,8 @@ class _Handler(BaseHTTPRequestHandler):
         container = self.engine.find(key)
         if container is None:
             return 404, {"message": f"No such container: {key}"}
-        if container.status == "running":
+        self._touch("stop", container)
+        if container.alive:
             self.engine.end(container, 143)
         return 204, None
 
@@ -261,13 +339,24 @@ class _Handler(BaseHTTPRequestHandler):
         container = self.engine.find(key)
         if container is None:
             return 404, {"message": f"No such container: {key}"}
-        if isinstance(self.engine.fault, RemovalInProgress):
-            container.looks_until_gone = self.engine.fault.looks
-            return 409, {"message": "removal of container is already in progress"}
-        if container.status == "running" and query.get("force") not in ("1", "True", "true"):
+        self._touch("remove", container)
+        if container.alive and query.get("force") not in ("1", "True", "true"):
             return 409, {"message": "You cannot remove a running container"}
-        self.engine.containers.pop(container.id)
+        self.engine.containers.pop(container.id, None)
         return 204, None
+
+    def _remove_slowly(self, key: str, looks: int) -> tuple[int, Any]:
+        container = self.engine.find(key)
+        if container is None:
+            return 404, {"message": f"No such container: {key}"}
+        if container.alive:
+            return 409, {"message": "You cannot remove a running container"}
+        self._touch("remove", container)
+        container.looks_until_gone = looks
+        return 409, {"message": "removal of container is already in progress"}
+
+    def _touch(self, operation: str, container: FakeContainer) -> None:
+        self.engine.touched.append((operation, container, container.alive))
 
     def _image(self, key: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
         if key not in self.engine.images:
@@ -294,6 +383,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_DELETE(self) -> None:
         self._dispatch("DELETE")
+
+
+def _rfc3339(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat()
 
 
 class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):

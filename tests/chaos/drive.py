@@ -1,0 +1,142 @@
+"""A chaos run: steps, and after each of them every invariant."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from unittest.mock import patch
+
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.web import Application, RequestHandler
+
+from gpulab_hub import migrations
+from gpulab_hub.database import open_database
+from gpulab_spawner import spawner
+from gpulab_spawner.container import PORT
+from tests.chaos import invariants
+from tests.chaos.deeds import Deeds
+from tests.chaos.world import World
+from tests.fakes.docker_engine import fake_engine
+
+REST_EVERY = 40
+LAST = 20
+
+
+@dataclass
+class Result:
+    """What a run came to.
+
+    Attributes:
+        seed: Its seed.
+        steps: Steps that were made.
+        faults: Faults that were met, by kind.
+        checked: How many times an invariant was checked.
+        violations: What was wrong, in words, after the last step.
+        last: The last actions.
+        seconds: How long it took.
+    """
+
+    seed: int
+    steps: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    checked: int = 0
+    violations: list[str] = field(default_factory=list)
+    last: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    grants: int = 0
+
+    def text(self) -> str:
+        """Return it for a person to read."""
+        lines = [f"seed: {self.seed}", f"steps: {self.steps}, {self.grants} leases granted"]
+        lines += [f"faults injected: {self.faults.total()}"]
+        lines += [f"  {kind}: {times}" for kind, times in self.faults.most_common()]
+        lines += [f"invariants checked: {self.checked}", f"violations: {len(self.violations)}"]
+        if self.violations:
+            lines += [f"  {words}" for words in self.violations]
+            lines += [f"at step {self.steps}; the last {LAST} actions:", *(f"  {each}" for each in self.last)]
+        return "\n".join([*lines, f"({self.seconds:.0f} s)"])
+
+
+class _Answers(RequestHandler):
+    def get(self, *path: str) -> None:
+        """Answer, as a server's own API does."""
+
+
+def run(
+    steps: int, seed: int, *, faults: int | None = None, say: Callable[[str], None] = lambda words: None
+) -> Result:
+    """Make a run.
+
+    Args:
+        steps: How many steps, at most.
+        seed: Names the run.
+        faults: After how many faults it may end earlier.
+        say: Told how far it has come.
+    """
+    logging.getLogger("gpulab_hub").setLevel(logging.CRITICAL)
+    with (
+        tempfile.TemporaryDirectory(prefix="gpulab-chaos-") as directory,
+        patch.multiple(spawner, LOOK_SECONDS=0.002, LOOKS_BETWEEN_INSPECTS=3),
+    ):
+        return asyncio.run(_run(Path(directory), steps, seed, faults, say))
+
+
+async def _run(
+    directory: Path, steps: int, seed: int, faults: int | None, say: Callable[[str], None]
+) -> Result:
+    # An address of this process alone, so that runs beside each other do not meet.
+    address = f"127.77.{os.getpid() // 250 % 250}.{os.getpid() % 250 + 1}"
+    server = HTTPServer(Application([(r"/.*", _Answers)]))
+    server.add_sockets(bind_sockets(PORT, address))
+    _make_database(directory / "lab.sqlite")
+    result, began = Result(seed), time.monotonic()
+    try:
+        with fake_engine(directory) as docker:
+            world = World(docker, directory, address)
+            try:
+                await _steps(world, Deeds(world, seed), result, steps, faults, say)
+            finally:
+                await world.end_hub()
+                world.end_service()
+                world.database.dispose()
+    finally:
+        server.stop()
+        await server.close_all_connections()
+    result.seconds = time.monotonic() - began
+    return result
+
+
+async def _steps(
+    world: World, deeds: Deeds, result: Result, steps: int, faults: int | None, say: Callable[[str], None]
+) -> None:
+    for number in range(1, steps + 1):
+        result.steps = number
+        await deeds.step(number)
+        wrong = invariants.violations(world.evidence())
+        result.checked += len(invariants.ALL)
+        if number % REST_EVERY == 0 and not wrong:
+            wrong = [*await deeds.rest(), *invariants.violations(world.evidence())]
+            result.checked += len(invariants.ALL) + 1
+        result.faults = world.faults + world.docker.hits
+        result.grants = len(world.admitted)
+        if wrong:
+            result.violations, result.last = wrong, deeds.last(LAST)
+            return
+        if number % 500 == 0:
+            say(f"{number} steps, {result.faults.total()} faults")
+        if faults is not None and result.faults.total() >= faults:
+            return
+
+
+def _make_database(path: Path) -> None:
+    engine = open_database(f"sqlite:///{path}", create=True)
+    migrations.upgrade(engine)
+    engine.dispose()

@@ -1,0 +1,48 @@
+"""The chaos run, short, and whether it sees faults that are planted in the product."""
+
+import pytest
+
+from gpulab_hub import admission
+from gpulab_spawner.engine import Engine
+from gpulab_spawner.errors import EngineUnavailable
+from tests.chaos.drive import run
+
+FAULTS = 500
+
+
+def test_all_invariants_hold_through_500_faults():
+    result = run(4000, 1, faults=FAULTS)
+    assert result.violations == [], result.text()
+    assert result.faults.total() >= FAULTS
+    assert result.grants > 100
+    assert len(result.faults) > 20
+
+
+def planted(seed=1, steps=600):
+    result = run(steps, seed)
+    assert result.violations, result.text()
+    return "\n".join(result.violations), result.text()
+
+
+def test_a_lease_that_is_closed_on_a_500_is_seen(monkeypatch):
+    inspect = Engine.inspect
+
+    def taken_for_gone(self, container):
+        try:
+            return inspect(self, container)
+        except EngineUnavailable:
+            return None
+
+    monkeypatch.setattr(Engine, "inspect", taken_for_gone)
+    words, text = planted()
+    assert "is not open" in words or "calls it ended" in words
+    assert "seed: 1\n" in text
+    assert "the last 20 actions:\n" in text
+
+
+@pytest.mark.parametrize("check", ["withheld", "require_usable"])
+def test_a_check_of_devices_that_is_taken_out_is_seen(monkeypatch, check):
+    gone = {"withheld": lambda *given: {}, "require_usable": lambda *given: None}
+    monkeypatch.setattr(admission, check, gone[check])
+    words, _ = planted()
+    assert "grants_are_of_healthy_devices" in words
