@@ -4,6 +4,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from tornado.httpclient import AsyncHTTPClient
 
+from gpulab_spawner import answering as answering_module
 from gpulab_spawner.answering import CHECK_SECONDS, wait_for_answer
 
 
@@ -68,6 +69,20 @@ async def test_a_closed_port_and_a_closed_connection_are_none():
     assert len(looks) == 3
     with pytest.raises(Gone):
         await wait_for_answer(url, gone)
+
+
+async def test_an_address_that_swallows_each_look_does_not_hide_the_end(monkeypatch):
+    clock, looks = [0.0], []
+
+    async def swallowed(client, url):
+        looks.append(url)
+        clock[0] += 1  # the time-out of a connection that nobody refuses
+        return False
+
+    monkeypatch.setattr(answering_module, "_answers", swallowed)
+    with pytest.raises(Gone):
+        await wait_for_answer("http://192.0.2.1/api", gone, lambda: clock[0])
+    assert len(looks) == 1
 
 
 async def test_servers_that_never_answer_take_no_place_of_others():
