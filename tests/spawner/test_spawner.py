@@ -312,7 +312,7 @@ async def test_a_stop_that_docker_does_not_answer_keeps_lease_and_container(spaw
     await spawner.start()
     fake.fault = DropsTheConnection("stop")
     assert "Docker does not answer" in str(await ended_by_hub(spawner))
-    assert gate.closed == {}
+    assert (gate.closed, gate.ended) == ({}, {})
     state = spawner.get_state()
     assert state["lease_id"]
     # The next start ends it, for its end was asked for, and starts nothing beside it.
