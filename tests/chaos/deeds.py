@@ -137,6 +137,9 @@ class Deeds:
 
     async def start(self) -> None:
         world, key, shape = self.world, self._key(), self.choose.choice(SHAPES)
+        if self.choose.random() < 0.8:
+            idle = [(u, s) for u in USERS for s in SERVERS if (u, s) not in self._active()]
+            key = self.choose.choice(idle or [key])
         world.behaviour = self.choose.choices(("answers", "silent", "ends"), (10, 1, 1))[0]
         seconds = TOO_SHORT if world.behaviour == "silent" else LONG_ENOUGH
         self.say(f"start {key} {shape} ({world.behaviour})")
@@ -148,12 +151,20 @@ class Deeds:
         if hub is None or key in hub.active:
             return
         world.fresh.pop(key, None)
+        failed = world.docker.hits.total(), world.ledger_fault.hits
         task = hub.starting(key, {"shape": shape}, seconds)
         await asyncio.wait([task])
         if task.cancelled() and key in hub.active and not world.process.dead:
             await hub.stop(key)
+            if failed == (world.docker.hits.total(), world.ledger_fault.hits) and not world.process.dead:
+                self._find_left(key)
         if key in world.fresh and (task.cancelled() or task.exception()):
             world.may_end.add(world.fresh[key])
+
+    def _find_left(self, key: Key) -> None:
+        lease = self.world.fresh.get(key)
+        if lease in {each.id for each in self.world.leases()}:
+            self.world.left.append(f"lease {lease[:8]} of the cancelled start of {key} is open")
 
     async def crowd(self) -> None:
         """Let several start at the same instant, two of them the same user's."""

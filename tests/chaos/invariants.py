@@ -85,6 +85,7 @@ class Evidence:
         max_age: Age in seconds at which a snapshot is too old to grant from.
         overdue: Open leases that a sound round of the reconcile loop left, past every deadline.
         hub_wrong: Servers of which the hub says what is not so.
+        left: What cancelled starts left behind, though nothing else failed.
     """
 
     leases: Sequence[Record] = ()
@@ -102,6 +103,7 @@ class Evidence:
     max_age: float = 15.0
     overdue: Sequence[str] = ()
     hub_wrong: Sequence[str] = ()
+    left: Sequence[str] = ()
     ids: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -208,6 +210,11 @@ def the_hub_says_what_is_so(seen: Evidence) -> Iterator[str]:
     yield from seen.hub_wrong
 
 
+def a_cancelled_start_holds_nothing(seen: Evidence) -> Iterator[str]:
+    """4: Whenever a start is cancelled, lease and container are gone once the hub calls it stopped."""
+    yield from seen.left
+
+
 ALL = (
     a_device_is_in_one_open_lease,
     a_running_container_has_its_lease,
@@ -218,6 +225,7 @@ ALL = (
     grants_are_of_healthy_devices,
     memory_fits_the_host,
     the_hub_says_what_is_so,
+    a_cancelled_start_holds_nothing,
 )
 
 
