@@ -23,6 +23,7 @@ from gpulab_spawner import spawner
 from gpulab_spawner.container import PORT
 from tests.chaos import invariants
 from tests.chaos.deeds import Deeds
+from tests.chaos.rest import rest
 from tests.chaos.world import World
 from tests.fakes.docker_engine import fake_engine
 
@@ -128,7 +129,7 @@ async def _steps(
         wrong = invariants.violations(world.evidence())
         result.checked += len(invariants.ALL)
         if number % REST_EVERY == 0 and not wrong:
-            wrong = [*await deeds.rest(), *invariants.violations(world.evidence())]
+            wrong = [*await rest(deeds), *invariants.violations(world.evidence())]
             result.checked += len(invariants.ALL) + 1
         result.faults = world.faults + world.docker.hits
         result.grants = len(world.admitted)

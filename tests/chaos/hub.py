@@ -1,13 +1,15 @@
 """What JupyterHub 6.1 does around a spawner, step by step, and nothing else of it.
 
 The order is that of `jupyterhub.user.User.spawn` and `.stop`, and of `JupyterHub.init_spawners`. The API's
-DELETE cancels a pending start and then stops it. What the hub would have written to its database outlives it in `Stored`.
+DELETE cancels a pending start and then stops it. What the hub would have written to its database outlives it
+in `Stored`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -109,10 +111,8 @@ class Hub:
         finally:
             stored = self.stored[key]
             stored.active = False
-            try:
+            with suppress(Exception):  # as the hub does
                 await spawner.run_post_stop_hook()
-            except Exception:  # noqa: BLE001  as the hub does
-                pass
             spawner.clear_state()
             stored.state = spawner.get_state()
             self.active.pop(key, None)

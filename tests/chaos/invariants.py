@@ -151,9 +151,9 @@ def a_running_container_has_its_lease(seen: Evidence) -> Iterator[str]:
 def a_lease_closes_after_its_container(seen: Evidence) -> Iterator[str]:
     """3: No container of a closed lease is there, but for one that Docker made too late and never ran."""
     for container in seen.containers:
-        if container.ours and container.lease in seen.closed and container.status != "created":
-            if container.id not in seen.quarantined:
-                yield f"lease {container.lease[:8]} is closed, and its container is {container.status}"
+        ran = container.ours and container.status != "created" and container.id not in seen.quarantined
+        if ran and container.lease in seen.closed:
+            yield f"lease {container.lease[:8]} is closed, and its container is {container.status}"
 
 
 def a_lease_closes_in_time(seen: Evidence) -> Iterator[str]:
@@ -206,7 +206,7 @@ def memory_fits_the_host(seen: Evidence) -> Iterator[str]:
 
 
 def the_hub_says_what_is_so(seen: Evidence) -> Iterator[str]:
-    """3: What the hub calls ended has ended; what Docker can tell to be ended, the hub does not call running."""
+    """3: What the hub calls ended has ended; what Docker tells to be ended, it does not call running."""
     yield from seen.hub_wrong
 
 

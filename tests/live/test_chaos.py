@@ -187,7 +187,9 @@ class Chaos:
             held = connection.execute(
                 select(LeaseDevice.device, LeaseDevice.share, LeaseDevice.lease_id).where(LeaseDevice.open)
             ).all()
-            closed = history.closed_among(connection, [c.labels.get(LABEL_LEASE, "") for c in before.values()])
+            closed = history.closed_among(
+                connection, [c.labels.get(LABEL_LEASE, "") for c in before.values()]
+            )
             quarantined = frozenset(quarantine.read(connection))
         after = self.seen()
         both = [
@@ -200,7 +202,9 @@ class Chaos:
         )
         found = [words for check in CHECKS for words in check(evidence)]
         ids = {c.id for c in after.values() if c.alive}
-        return found + [f"{key} was ended, and nobody asked" for key, c in self.steady.items() if c not in ids]
+        return found + [
+            f"{key} was ended, and nobody asked" for key, c in self.steady.items() if c not in ids
+        ]
 
     def rest(self):
         """Wait until ledger and containers agree: every lease has its running container."""
