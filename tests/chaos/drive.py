@@ -85,7 +85,7 @@ def run(
     logging.getLogger("gpulab_hub").setLevel(logging.CRITICAL)
     with (
         tempfile.TemporaryDirectory(prefix="gpulab-chaos-", dir=_in_memory()) as directory,
-        patch.multiple(spawner, LOOK_SECONDS=0.002, INSPECT_SECONDS=0.01),
+        patch.multiple(spawner, LOOK_SECONDS=0.002, INSPECT_SECONDS=0.01, GIVE_UP_BEFORE_SECONDS=1.9),
     ):
         return asyncio.run(_run(Path(directory), steps, seed, faults, say))
 

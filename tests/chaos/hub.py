@@ -72,7 +72,7 @@ class Hub:
         made.load_state(self.stored.setdefault(key, Stored()).state)
         return made
 
-    def starting(self, key: Key, options: dict[str, str], seconds: float) -> asyncio.Task[None]:
+    def starting(self, key: Key, options: dict[str, str], seconds: int) -> asyncio.Task[None]:
         """Begin a start, as the hub's API does."""
         task = asyncio.get_running_loop().create_task(self._spawn(key, options, seconds))
         self.pending[key] = task
@@ -85,7 +85,7 @@ class Hub:
         task.add_done_callback(end)
         return task
 
-    async def _spawn(self, key: Key, options: dict[str, str], seconds: float) -> None:
+    async def _spawn(self, key: Key, options: dict[str, str], seconds: int) -> None:
         spawner = self.active[key] = self._new(key)
         spawner.start_timeout = seconds
         spawner.user_options = options
