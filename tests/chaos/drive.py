@@ -19,7 +19,7 @@ from tornado.web import Application, RequestHandler
 
 from gpulab_hub import migrations
 from gpulab_hub.database import open_database
-from gpulab_spawner import spawner
+from gpulab_spawner import answering, spawner
 from gpulab_spawner.container import PORT
 from tests.chaos import invariants
 from tests.chaos.deeds import Deeds
@@ -85,7 +85,8 @@ def run(
     logging.getLogger("gpulab_hub").setLevel(logging.CRITICAL)
     with (
         tempfile.TemporaryDirectory(prefix="gpulab-chaos-", dir=_in_memory()) as directory,
-        patch.multiple(spawner, LOOK_SECONDS=0.002, INSPECT_SECONDS=0.01, GIVE_UP_BEFORE_SECONDS=1.9),
+        patch.multiple(spawner, LOOK_SECONDS=0.002, GIVE_UP_BEFORE_SECONDS=1.9),
+        patch.multiple(answering, LOOK_SECONDS=0.002, CHECK_SECONDS=0.01),
     ):
         return asyncio.run(_run(Path(directory), steps, seed, faults, say))
 

@@ -248,8 +248,8 @@ class Failures:
     def _cancel(self) -> None:
         """Cancel a pending start at this very moment; its call goes on while the hub stops what there is.
 
-        The call is held until the hub has looked whether the server runs, or only until the cancel is there:
-        both happen to a call that Docker takes its time for.
+        The call is held until the hub looks whether the server runs, or only until the cancel is there: both
+        happen to a call that Docker takes its time for.
         """
         hub = self.world.hub
         if hub is None or not hub.pending:

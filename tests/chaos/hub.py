@@ -57,7 +57,7 @@ class Hub:
         self.active: dict[Key, Spawner] = {}
         self.pending: dict[Key, asyncio.Task[None]] = {}
         self._hub = HubObject()
-        self.looked: Callable[[], None] = lambda: None
+        self.looked: Callable[[], object] = lambda: None
 
     def _new(self, key: Key) -> Spawner:
         user, server = key
@@ -102,9 +102,9 @@ class Hub:
         """Do what User.stop does; a failure of the stop itself is logged by the hub and no more."""
         spawner = self.active[key]
         try:
-            running = await spawner.poll() is None
-            self.looked()
-            if running:
+            # What is held back for the hub's look goes on in the middle of it, or soon after.
+            asyncio.get_running_loop().call_later(0.02, self.looked)
+            if await spawner.poll() is None:
                 await spawner.stop()
         except Exception:  # noqa: BLE001  as the hub does
             pass

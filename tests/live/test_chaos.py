@@ -36,7 +36,7 @@ from gpulab_spawner.engine import Engine
 pytestmark = pytest.mark.live
 
 SEED = int(os.environ.get("GPULAB_CHAOS_SEED", "1"))
-STEPS = int(os.environ.get("GPULAB_CHAOS_STEPS", "70"))
+STEPS = int(os.environ.get("GPULAB_CHAOS_STEPS", "60"))
 HTTPD, SLEEPER = "gpulab-test/httpd:latest", "gpulab-test/sleepy:latest"
 USERS, SERVERS = ("ada", "bo", "cy"), ("", "two")
 SETTINGS = f"""
