@@ -1,13 +1,15 @@
 """What JupyterHub 6.1 does around a spawner, step by step, and nothing else of it.
 
 The order is that of `jupyterhub.user.User.spawn` and `.stop`, and of `JupyterHub.init_spawners`. The API's
-DELETE cancels a pending start and then stops it. What the hub would have written to its database outlives it in `Stored`.
+DELETE cancels a pending start and then stops it. What the hub would have written to its database outlives it
+in `Stored`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -55,7 +57,7 @@ class Hub:
         self.active: dict[Key, Spawner] = {}
         self.pending: dict[Key, asyncio.Task[None]] = {}
         self._hub = HubObject()
-        self.looked: Callable[[], None] = lambda: None
+        self.looked: Callable[[], object] = lambda: None
 
     def _new(self, key: Key) -> Spawner:
         user, server = key
@@ -70,7 +72,7 @@ class Hub:
         made.load_state(self.stored.setdefault(key, Stored()).state)
         return made
 
-    def starting(self, key: Key, options: dict[str, str], seconds: float) -> asyncio.Task[None]:
+    def starting(self, key: Key, options: dict[str, str], seconds: int) -> asyncio.Task[None]:
         """Begin a start, as the hub's API does."""
         task = asyncio.get_running_loop().create_task(self._spawn(key, options, seconds))
         self.pending[key] = task
@@ -83,7 +85,7 @@ class Hub:
         task.add_done_callback(end)
         return task
 
-    async def _spawn(self, key: Key, options: dict[str, str], seconds: float) -> None:
+    async def _spawn(self, key: Key, options: dict[str, str], seconds: int) -> None:
         spawner = self.active[key] = self._new(key)
         spawner.start_timeout = seconds
         spawner.user_options = options
@@ -100,19 +102,17 @@ class Hub:
         """Do what User.stop does; a failure of the stop itself is logged by the hub and no more."""
         spawner = self.active[key]
         try:
-            running = await spawner.poll() is None
-            self.looked()
-            if running:
+            # What is held back for the hub's look goes on in the middle of it, or soon after.
+            asyncio.get_running_loop().call_later(0.02, self.looked)
+            if await spawner.poll() is None:
                 await spawner.stop()
         except Exception:  # noqa: BLE001  as the hub does
             pass
         finally:
             stored = self.stored[key]
             stored.active = False
-            try:
+            with suppress(Exception):  # as the hub does
                 await spawner.run_post_stop_hook()
-            except Exception:  # noqa: BLE001  as the hub does
-                pass
             spawner.clear_state()
             stored.state = spawner.get_state()
             self.active.pop(key, None)

@@ -85,6 +85,7 @@ class Evidence:
         max_age: Age in seconds at which a snapshot is too old to grant from.
         overdue: Open leases that a sound round of the reconcile loop left, past every deadline.
         hub_wrong: Servers of which the hub says what is not so.
+        left: What cancelled starts left behind, though nothing else failed.
     """
 
     leases: Sequence[Record] = ()
@@ -102,6 +103,7 @@ class Evidence:
     max_age: float = 15.0
     overdue: Sequence[str] = ()
     hub_wrong: Sequence[str] = ()
+    left: Sequence[str] = ()
     ids: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -149,9 +151,9 @@ def a_running_container_has_its_lease(seen: Evidence) -> Iterator[str]:
 def a_lease_closes_after_its_container(seen: Evidence) -> Iterator[str]:
     """3: No container of a closed lease is there, but for one that Docker made too late and never ran."""
     for container in seen.containers:
-        if container.ours and container.lease in seen.closed and container.status != "created":
-            if container.id not in seen.quarantined:
-                yield f"lease {container.lease[:8]} is closed, and its container is {container.status}"
+        ran = container.ours and container.status != "created" and container.id not in seen.quarantined
+        if ran and container.lease in seen.closed:
+            yield f"lease {container.lease[:8]} is closed, and its container is {container.status}"
 
 
 def a_lease_closes_in_time(seen: Evidence) -> Iterator[str]:
@@ -204,8 +206,13 @@ def memory_fits_the_host(seen: Evidence) -> Iterator[str]:
 
 
 def the_hub_says_what_is_so(seen: Evidence) -> Iterator[str]:
-    """3: What the hub calls ended has ended; what Docker can tell to be ended, the hub does not call running."""
+    """3: What the hub calls ended has ended; what Docker tells to be ended, it does not call running."""
     yield from seen.hub_wrong
+
+
+def a_cancelled_start_holds_nothing(seen: Evidence) -> Iterator[str]:
+    """4: Whenever a start is cancelled, lease and container are gone once the hub calls it stopped."""
+    yield from seen.left
 
 
 ALL = (
@@ -218,6 +225,7 @@ ALL = (
     grants_are_of_healthy_devices,
     memory_fits_the_host,
     the_hub_says_what_is_so,
+    a_cancelled_start_holds_nothing,
 )
 
 

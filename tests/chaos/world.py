@@ -92,6 +92,7 @@ class World:
         self.grants: list[Grant] = []
         self.overdue: list[str] = []
         self.hub_wrong: list[str] = []
+        self.left: list[str] = []
         self.copy: Path | None = None
         self.hub: Hub | None = None
         self.open()
@@ -325,11 +326,13 @@ class World:
             max_age=MAX_AGE,
             overdue=tuple(self.overdue),
             hub_wrong=tuple(self.hub_wrong),
+            left=tuple(self.left),
         )
         self.docker.touched.clear()
         self.grants.clear()
         self.overdue.clear()
         self.hub_wrong.clear()
+        self.left.clear()
         return seen
 
     def _told(self, container: FakeContainer) -> Container:

@@ -95,8 +95,12 @@ def derive(engine: Engine, tag: str, *lines: str) -> str:
     """Make an image of an engine from the base image and lines of a Dockerfile; return its reference."""
     client = engine.client(timeout=600)
     try:
-        recipe = "\n".join([f"FROM {ensure_base(engine)}", *lines])
-        client.images.build(fileobj=io.BytesIO(recipe.encode()), tag=tag, rm=True)
+        return build(client, tag, f"FROM {ensure_base(engine)}", *lines)
     finally:
         client.close()
+
+
+def build(client: docker.DockerClient, tag: str, *lines: str) -> str:
+    """Make an image from the lines of a Dockerfile; return its reference."""
+    client.images.build(fileobj=io.BytesIO("\n".join(lines).encode()), tag=tag, rm=True)
     return tag

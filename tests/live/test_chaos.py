@@ -1,0 +1,252 @@
+"""The lab under faults on a real engine: hub, service and dockerd are killed while servers come and go.
+
+The long form, on a Docker of memory, is tests/chaos. Here each server is a container of a tiny image whose
+web server answers at once, and the checks are the same (tests/chaos/invariants.py). The lab does not stand
+still for them: what is checked is what was so before and after the ledger was read.
+
+Set GPULAB_CHAOS_SEED and GPULAB_CHAOS_STEPS for another run.
+"""
+
+import os
+import random
+import signal
+from collections import Counter
+
+import docker
+import pytest
+import requests
+from sqlalchemy import select
+from tests.chaos.invariants import (
+    Container,
+    Evidence,
+    a_device_is_in_one_open_lease,
+    a_lease_closes_after_its_container,
+    a_running_container_has_its_lease,
+    memory_fits_the_host,
+)
+from tests.live import images
+from tests.live.lab import until
+
+from gpulab_hub import history, quarantine
+from gpulab_hub.database import lab_database, reading
+from gpulab_hub.schema import LeaseDevice
+from gpulab_spawner.container import LABEL_HUB, LABEL_LEASE, LABEL_SERVER, LABEL_USER
+from gpulab_spawner.engine import Engine
+
+pytestmark = pytest.mark.live
+
+SEED = int(os.environ.get("GPULAB_CHAOS_SEED", "1"))
+STEPS = int(os.environ.get("GPULAB_CHAOS_STEPS", "60"))
+HTTPD, SLEEPER = "gpulab-test/httpd:latest", "gpulab-test/sleepy:latest"
+USERS, SERVERS = ("ada", "bo", "cy"), ("", "two")
+SETTINGS = f"""
+servers: {{memory: 256M, start_timeout_seconds: 10}}
+engine: {{timeout_seconds: 5}}
+profiles:
+  - display_name: Quick
+    default: true
+    gpu: [none, "gpu:1", "gpu:2"]
+    kubespawner_override: {{image: "{HTTPD}"}}
+  - {{display_name: Sleeper, gpu: ["gpu:1"], kubespawner_override: {{image: "{SLEEPER}"}}}}
+"""
+CHECKS = (
+    a_device_is_in_one_open_lease,
+    a_running_container_has_its_lease,
+    a_lease_closes_after_its_container,
+    memory_fits_the_host,
+)
+
+
+@pytest.fixture(scope="module")
+def lab(start_lab, engine_debian):
+    client = engine_debian.client()
+    tiny = images.ensure_tiny(client)
+    for tag, command in ((HTTPD, '["httpd", "-f", "-p", "8888"]'), (SLEEPER, '["sleep", "1000"]')):
+        images.build(client, tag, f"FROM {tiny}", f"CMD {command}")
+    client.close()
+    running = start_lab(settings=SETTINGS, machine="8xh100-nvl")
+    running.add_people(*USERS)
+    return running
+
+
+class Chaos:
+    """Does one thing after another to a lab, and knows what may end by it.
+
+    Attributes:
+        steady: Servers that were up and whose end nobody asked for, with their containers.
+        done: What was done, in words.
+        faults: What was injected, by kind.
+    """
+
+    def __init__(self, lab, seed):
+        self.lab, self.choose = lab, random.Random(seed)
+        self.steady, self.done, self.faults = {}, [], Counter()
+        self.database = lab_database(lab.paths)
+        self.docker = docker.APIClient(base_url=lab.engine.url, version="auto", timeout=30)
+        self.engine = Engine(self.docker)
+
+    def step(self):
+        deeds = {
+            self.start: 30,
+            self.start_and_cancel: 12,
+            self.stop: 14,
+            self.start_and_kill_hub: 8,
+            self.kill_hub: 5,
+            self.kill_service: 8,
+            self.kill_docker: 5,
+            self.kill_docker_in_a_start: 4,
+            self.container_is_killed: 6,
+            self.container_is_removed: 4,
+        }
+        self.choose.choices(list(deeds), list(deeds.values()))[0]()
+
+    def say(self, words, fault=None):
+        self.done.append(words)
+        if fault:
+            self.faults[fault] += 1
+
+    def free(self):
+        taken = {key for key in self.steady if self.lab.server(*key)}
+        keys = [(u, s) for u in USERS for s in SERVERS if (u, s) not in taken]
+        return self.choose.choice(keys) if keys else None
+
+    def ask(self, key, profile="quick"):
+        shape = self.choose.choice(("none", "gpu:1", "gpu:2")) if profile == "quick" else "gpu:1"
+        self.say(f"start {key} {profile} {shape}")
+        return self.lab.spawn(key[0], {"profile": profile, "shape": shape}, key[1])
+
+    def start(self):
+        if (key := self.free()) is None:
+            return
+        if self.ask(key).status_code in (201, 202) and self.lab.wait_ready(*key).get("ready"):
+            self.steady[key] = self.lab.container(*key).id
+
+    def start_and_cancel(self):
+        if key := self.free():
+            self.ask(key, self.choose.choice(("quick", "sleeper")))
+            self.say(f"cancel {key}", "StartCancelled")
+            self.lab.cancel(*key)
+            until(lambda: not self.lab.server(*key).get("pending"), f"{key} is not pending")
+
+    def stop(self):
+        if self.steady:
+            key = self.choose.choice(sorted(self.steady))
+            self.say(f"stop {key}")
+            del self.steady[key]
+            self.lab.down(*key)
+
+    def kill_hub(self):
+        self.say("kill the hub", "HubKilled")
+        self.lab.restart_hub(signal.SIGKILL)
+
+    def start_and_kill_hub(self):
+        if key := self.free():
+            self.ask(key, self.choose.choice(("quick", "sleeper")))
+        self.kill_hub()
+
+    def kill_service(self):
+        self.say("kill the service", "ServiceKilled")
+        self.lab.stop("service", signal.SIGKILL)
+        self.lab.start("service")
+
+    def kill_docker(self):
+        self.say("kill dockerd", "DockerKilled")
+        self.lab.engine.kill()
+        self.lab.engine.start()
+
+    def kill_docker_in_a_start(self):
+        if key := self.free():
+            self.ask(key)
+            self.kill_docker()
+            until(lambda: not self.lab.server(*key).get("pending"), f"{key} is not pending")
+            if self.lab.server(*key).get("ready"):
+                self.steady[key] = self.lab.container(*key).id
+
+    def container_is_killed(self):
+        if self.steady:
+            key = self.choose.choice(sorted(self.steady))
+            self.say(f"the container of {key} is killed", "ContainerKilled")
+            self.docker.kill(self.steady.pop(key))
+
+    def container_is_removed(self):
+        if self.steady:
+            key = self.choose.choice(sorted(self.steady))
+            self.say(f"the container of {key} is removed", "ContainerRemovedFromOutside")
+            self.docker.remove_container(self.steady.pop(key), force=True)
+
+    # Looking
+
+    def seen(self):
+        return {c.id: c for c in self.engine.find({LABEL_HUB: self.lab.record.hub_id})}
+
+    def wrong(self):
+        """Return what is wrong, in words."""
+        before = self.seen()
+        with reading(self.database) as connection:
+            leases = history.open_leases(connection)
+            held = connection.execute(
+                select(LeaseDevice.device, LeaseDevice.share, LeaseDevice.lease_id).where(LeaseDevice.open)
+            ).all()
+            closed = history.closed_among(
+                connection, [c.labels.get(LABEL_LEASE, "") for c in before.values()]
+            )
+            quarantined = frozenset(quarantine.read(connection))
+        after = self.seen()
+        both = [
+            _told(c, alive=c.alive and after[c.id].alive)
+            for c in before.values()
+            if c.id in after and LABEL_LEASE in c.labels
+        ]
+        evidence = Evidence(
+            leases, [tuple(row) for row in held], closed, both, quarantined, usable_memory=2**62
+        )
+        found = [words for check in CHECKS for words in check(evidence)]
+        ids = {c.id for c in after.values() if c.alive}
+        return found + [
+            f"{key} was ended, and nobody asked" for key, c in self.steady.items() if c not in ids
+        ]
+
+    def rest(self):
+        """Wait until ledger and containers agree: every lease has its running container."""
+        alive = {c.labels[LABEL_LEASE] for c in self.seen().values() if LABEL_LEASE in c.labels and c.alive}
+        with reading(self.database) as connection:
+            leases = history.open_leases(connection)
+        ended = [c for c in self.seen().values() if not c.alive]
+        return {x.id for x in leases} == alive and not ended and {x.state for x in leases} <= {"running"}
+
+    def close(self):
+        self.database.dispose()
+        self.docker.close()
+
+
+def _told(container, *, alive):
+    uuids = container.variables.get("GPULAB_DEVICES", "")
+    return Container(
+        id=container.id,
+        status=container.status,
+        alive=alive,
+        ours=True,
+        lease=container.labels[LABEL_LEASE],
+        server=(container.labels[LABEL_USER], container.labels[LABEL_SERVER]),
+        devices=frozenset(u for u in uuids.split(",") if u),
+    )
+
+
+def test_all_invariants_hold_while_hub_service_and_docker_are_killed(lab):
+    chaos = Chaos(lab, SEED)
+    try:
+        for number in range(1, STEPS + 1):
+            try:
+                chaos.step()
+            except requests.RequestException as error:
+                chaos.say(f"no answer: {error}")
+            wrong = chaos.wrong()
+            assert not wrong, (f"seed {SEED}, step {number}", wrong, chaos.done[-20:])
+        until(chaos.rest, f"ledger and containers agree; seed {SEED}; {chaos.done[-20:]}")
+        assert not chaos.wrong()
+    finally:
+        chaos.close()
+        lab.end_servers()
+    print(f"seed {SEED}: {STEPS} steps, faults injected: {chaos.faults.total()} {dict(chaos.faults)}")
+    print(f"invariants checked: {(len(CHECKS) + 1) * (STEPS + 1)}, violations: 0")
+    until(lambda: lab.containers() == [], "no container is left")
