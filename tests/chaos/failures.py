@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
-from tests.chaos.world import NOBODY, World
+from tests.chaos.world import DEADLINES, NOBODY, World
 from tests.fakes.docker_engine import (
     AnswersServerError,
     AnswersTooLate,
@@ -171,6 +171,11 @@ class Failures:
         await asyncio.to_thread(self._reconcile)
 
     def _reconcile(self) -> None:
+        world, hub = self.world, self.world.hub
+        pending = {world.fresh.get(key) for key in hub.pending} if hub else set()
+        # A start that takes longer than the lab allows is ended by the loop, even if it is about to answer.
+        late = (x.id for x in world.leases() if world.now - x.opened_at > DEADLINES.starting)
+        world.may_end.update(pending.intersection(late))
         for words in self.world.reconcile().done:
             self.say(f"  {words}")
 

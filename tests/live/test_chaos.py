@@ -41,7 +41,6 @@ HTTPD, SLEEPER = "gpulab-test/httpd:latest", "gpulab-test/sleepy:latest"
 USERS, SERVERS = ("ada", "bo", "cy"), ("", "two")
 SETTINGS = f"""
 servers: {{memory: 256M, start_timeout_seconds: 10}}
-engine: {{timeout_seconds: 5}}
 profiles:
   - display_name: Quick
     default: true
