@@ -99,7 +99,10 @@ class Failures:
 
     def _machine_changes(self) -> None:
         words = self.world.machine.change(self.choose)
-        self.count(words.split()[0], words.partition(" ")[2])
+        if words == "GpusWellAgain":
+            self.say(f"  {words}")
+        else:
+            self.count(words.split()[0], words.partition(" ")[2])
         self.world.see()
 
     async def foreign_comes(self) -> None:
