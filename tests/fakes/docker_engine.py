@@ -336,7 +336,7 @@ class _Handler(BaseHTTPRequestHandler):
         container = self.engine.find(key)
         if container is None:
             return 404, {"message": "gone"}
-        text = container.output.encode()
+        text = "".join(container.output.splitlines(keepends=True)[-int(query["tail"]) :]).encode()
         frame = b"\x01\0\0\0" + len(text).to_bytes(4, "big") + text if text else b""
         return 200, frame
 

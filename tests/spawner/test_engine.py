@@ -114,6 +114,13 @@ def test_a_short_container_that_fails_to_start_is_removed(engine, fake):
     assert fake.containers == {}
 
 
+def test_the_last_lines_are_as_many_as_were_asked_for(engine, fake):
+    made = engine.create(CONFIG, "one")
+    fake.find("one").output = "a\nb\nc\n"
+    assert engine.logs(made, 2) == "b\nc\n"
+    assert engine.logs(made) == "a\nb\nc\n"
+
+
 def test_containers_are_found_by_all_their_labels(engine):
     one = engine.create(CONFIG, "one")
     engine.create({"Image": "gpulab/base:1", "Labels": {"gpulab.hub": "other"}}, "two")
