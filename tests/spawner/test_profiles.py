@@ -108,3 +108,15 @@ def test_what_a_profile_leaves_out_stays_within_its_own_limit():
     first, second = read_profiles([small, big], site).profiles
     assert (first.guarantee_bytes, first.shm_bytes) == (2 << 30, 1 << 30)
     assert (second.guarantee_bytes, second.shm_bytes) == (3 << 30, 8 << 30)
+
+
+def test_a_profiles_own_variable_wins_and_a_shape_is_offered_once():
+    profile = read(gpu=["gpu:1", "gpu:1"], kubespawner_override={"environment": {"SITE": "own"}})
+    assert profile.environment == {"SITE": "own"}
+    assert profile.shapes == (WholeGpus(1),)
+
+
+def test_the_default_is_the_one_that_says_so_else_the_first():
+    one, two = {"display_name": "One"}, {"display_name": "Two"}
+    assert read_profiles([one, {**two, "default": True}], DEFAULTS).default.slug == "two"
+    assert read_profiles([one, two], DEFAULTS).default.slug == "one"
