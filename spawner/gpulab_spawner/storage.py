@@ -128,7 +128,7 @@ class Storage:
                     f"{path} is not a directory.", next_step="An admin must move it out of the way."
                 )
             if found.st_uid != owner:
-                if path != own and found.st_uid == 0:
+                if found.st_uid == 0:
                     return False  # made but not yet handed over: an earlier attempt was cut short
                 raise StorageUnavailable(
                     f"{path} belongs to uid {found.st_uid}, not to uid {owner}.",

@@ -8,7 +8,8 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
@@ -82,13 +83,24 @@ def run(
         faults: After how many faults it may end earlier.
         say: Told how far it has come.
     """
-    logging.getLogger("gpulab_hub").setLevel(logging.CRITICAL)
     with (
+        _quiet(logging.getLogger("gpulab_hub")),
         tempfile.TemporaryDirectory(prefix="gpulab-chaos-", dir=_in_memory()) as directory,
         patch.multiple(spawner, LOOK_SECONDS=0.002, GIVE_UP_BEFORE_SECONDS=1.9),
         patch.multiple(answering, LOOK_SECONDS=0.002, CHECK_SECONDS=0.01),
     ):
         return asyncio.run(_run(Path(directory), steps, seed, faults, say))
+
+
+@contextmanager
+def _quiet(logger: logging.Logger) -> Iterator[None]:
+    """Keep a logger silent, and leave it as it was: tests that come later read what it says."""
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _in_memory() -> str | None:

@@ -124,6 +124,8 @@ class FakeEngine:
         before_start: Called when a start is asked for, while nothing has happened yet.
         on_start: Called with a container when it starts.
         calls: Operations in order.
+        graces: Seconds that each stop gave.
+        kept_volumes: Names of the containers that were removed without their volumes.
         fault_lasts: After how many hits the fault goes by itself, None for never.
         hits: How often each kind of fault was met.
         touched: What was asked to be started, stopped or removed: operation, container, whether it ran.
@@ -139,6 +141,8 @@ class FakeEngine:
     on_start: Any = None
     short_container_exit_code: int = 0
     calls: list[str] = field(default_factory=list)
+    graces: list[int] = field(default_factory=list)
+    kept_volumes: list[str] = field(default_factory=list)
     released: threading.Event = field(default_factory=threading.Event)
     fault_lasts: int | None = None
     hits: Counter[str] = field(default_factory=Counter)
@@ -319,6 +323,7 @@ class _Handler(BaseHTTPRequestHandler):
         if container is None:
             return 404, {"message": f"No such container: {key}"}
         self._touch("stop", container)
+        self.engine.graces.append(int(query["t"]))
         if container.alive:
             self.engine.end(container, 143)
         return 204, None
@@ -331,7 +336,7 @@ class _Handler(BaseHTTPRequestHandler):
         container = self.engine.find(key)
         if container is None:
             return 404, {"message": "gone"}
-        text = container.output.encode()
+        text = "".join(container.output.splitlines(keepends=True)[-int(query["tail"]) :]).encode()
         frame = b"\x01\0\0\0" + len(text).to_bytes(4, "big") + text if text else b""
         return 200, frame
 
@@ -343,6 +348,8 @@ class _Handler(BaseHTTPRequestHandler):
         if container.alive and query.get("force") not in ("1", "True", "true"):
             return 409, {"message": "You cannot remove a running container"}
         self.engine.containers.pop(container.id, None)
+        if query.get("v") not in ("1", "True", "true"):
+            self.engine.kept_volumes.append(container.name)
         return 204, None
 
     def _remove_slowly(self, key: str, looks: int) -> tuple[int, Any]:

@@ -14,7 +14,15 @@ from gpulab_hub.migrations import upgrade
 from gpulab_hub.paths import LabPaths
 from gpulab_hub.settings import SharedDirectory, parse
 from gpulab_spawner.container import Share
-from gpulab_spawner.errors import ConfigError, DeviceVanished, EngineUnavailable, GpusOff, StorageUnavailable
+from gpulab_spawner.errors import (
+    ConfigError,
+    DeviceVanished,
+    EngineUnavailable,
+    GpusOff,
+    HostDiskShort,
+    StorageUnavailable,
+)
+from gpulab_spawner.gate import Person
 from gpulab_spawner.injection import DriverFiles
 from gpulab_spawner.placement.devices import Device
 
@@ -37,16 +45,34 @@ def paths(tmp_path):
 
 def record(engine):
     return LabRecord(
-        "0" * 12, "0.1.0", "127.0.0.1", 8000, 8001, 8081, "gpulab-n", "172.31.0.1", engine, "none"
+        hub_id="0" * 12,
+        release="0.1.0",
+        listen="127.0.0.1",
+        port=8000,
+        proxy_api_port=8001,
+        hub_port=8081,
+        network="gpulab-n",
+        gateway="172.31.0.1",
+        engine=engine,
+        supervisor="none",
+        memlock=True,
     )
 
 
-def test_a_lab_is_put_together_from_its_settings(paths):
-    settings = parse("servers: {pids: 99, memory: 2G, environment: {A: b}}\nstorage: {root: /srv/homes}")
+def test_a_lab_is_put_together_from_its_settings(paths, tmp_path):
+    homes = tmp_path / "homes"
+    homes.mkdir()
+    settings = parse(
+        "servers: {pids: 99, memory: 2G, environment: {A: b}}\n"
+        f"storage: {{root: {homes}, reserve: 4096T}}"
+    )
     with fake_engine(paths.state) as engine:
         lab = assemble(paths, record(engine.url), settings)
         site, profile = lab.wiring.site, lab.catalogue.default
-        assert (site.network, site.storage_root, site.pids) == ("gpulab-n", "/srv/homes", 99)
+        assert (site.network, site.storage_root, site.pids) == ("gpulab-n", str(homes), 99)
+        assert site.memlock_unlimited
+        with pytest.raises(HostDiskShort, match=r"4194304\.0 GiB are kept in reserve"):
+            lab.wiring.storage.prepare(Person("p" * 32, "ada", 200001, "ada-1f2e3d"))
         assert (profile.memory_bytes, profile.environment) == (2 << 30, {"A": "b"})
         assert lab.wiring.engine.inspect("nobody") is None
         assert lab.now().offers.keys() == {"python"}

@@ -159,6 +159,7 @@ def test_the_runtime_s_uuids_win_over_what_profile_and_hub_say():
     )
     # Without "=" Docker takes away what the image sets.
     assert {"CUDA_VISIBLE_DEVICES", "LD_PRELOAD", "NVIDIA_REQUIRE_CUDA"} < set(arguments["Env"])
+    assert "NVIDIA_DRIVER_CAPABILITIES" not in arguments["Env"]
 
 
 def test_memlock_is_lifted_only_where_the_engine_may():
@@ -184,6 +185,7 @@ def test_the_users_files_name_the_user_lab_and_the_shared_groups():
 
 def test_storage_is_made_by_a_container_without_network_and_with_three_capabilities():
     made = storage_arguments(SITE, ADA)
+    assert "chmod 0700 /storage/ada-1f2e3d/$d" in made["Cmd"][0]
     assert made["User"] == "0:0"
     assert made["NetworkDisabled"]
     assert made["HostConfig"]["CapDrop"] == ["ALL"]
@@ -197,3 +199,7 @@ def test_new_directories_are_filled_by_their_owner():
     assert filled["HostConfig"]["CapAdd"] == []
     sources = [m["Source"] for m in filled["HostConfig"]["Mounts"]]
     assert sources == ["/srv/lab/ada-1f2e3d/home", "/srv/lab/ada-1f2e3d/workspace"]
+
+
+def test_a_directory_of_their_own_group_adds_none():
+    assert group(ADA, [Share("own", "/srv/own", True, ADA.uid)]).count(str(ADA.uid)) == 1

@@ -11,7 +11,7 @@ from tests.fakes.docker_engine import (
     RemovalInProgress,
 )
 
-from gpulab_spawner.engine import ContainerState, Engine
+from gpulab_spawner.engine import ContainerState, Engine, unix_time
 from gpulab_spawner.errors import EngineUnavailable, NameHeld, StartFailed
 
 CONFIG = {"Image": "gpulab/base:1", "Labels": {"gpulab.hub": "h", "gpulab.lease": "l"}}
@@ -29,6 +29,7 @@ def test_a_container_goes_through_its_life(engine, fake):
     assert (state.alive, state.exit_code, state.ending()) == (False, 143, "exit code 143")
     engine.remove(made)
     assert engine.inspect(made) is None
+    assert (fake.graces, fake.kept_volumes) == ([1], [])
 
 
 def test_only_a_404_is_gone(engine):
@@ -103,7 +104,7 @@ def test_a_short_container_is_run_and_removed(engine, fake):
     fake.short_container_exit_code = 3
     fake.on_start = lambda c: setattr(c, "output", "no space\n")
     assert engine.run(SHORT, "short") == (3, "no space\n")
-    assert fake.containers == {}
+    assert (fake.containers, fake.kept_volumes) == ({}, [])
 
 
 def test_a_short_container_that_fails_to_start_is_removed(engine, fake):
@@ -111,6 +112,13 @@ def test_a_short_container_that_fails_to_start_is_removed(engine, fake):
     with pytest.raises(EngineUnavailable):
         engine.run(SHORT, "short")
     assert fake.containers == {}
+
+
+def test_the_last_lines_are_as_many_as_were_asked_for(engine, fake):
+    made = engine.create(CONFIG, "one")
+    fake.find("one").output = "a\nb\nc\n"
+    assert engine.logs(made, 2) == "b\nc\n"
+    assert engine.logs(made) == "a\nb\nc\n"
 
 
 def test_containers_are_found_by_all_their_labels(engine):
@@ -179,3 +187,34 @@ def test_an_answer_that_nobody_expects_is_unknown(engine, fake):
     fake.fault = Refuses("inspect", 403, "authorization denied by plugin")
     with pytest.raises(EngineUnavailable, match="Docker answered 403: authorization denied"):
         engine.inspect("one")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2026-11-30T12:00:00.123456789Z", 1796040000.123456),
+        ("2026-11-30T13:00:00+01:00", 1796040000.0),
+        ("0001-01-01T00:00:00Z", None),
+        ("", None),
+        ("soon", None),
+    ],
+)
+def test_a_time_of_docker_is_seconds_or_none(text, seconds):
+    assert unix_time(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("status", "alive"),
+    [(s, True) for s in ("running", "paused", "restarting")]
+    + [(s, False) for s in ("created", "removing", "exited", "dead")],
+)
+def test_what_may_still_hold_devices_is_alive(status, alive):
+    assert ContainerState("c", "n", status).alive is alive
+
+
+def test_a_look_tells_the_silent_from_the_gone(engine, fake):
+    one, two = engine.create(CONFIG, "one"), engine.create(CONFIG, "two")
+    assert {c.id for c in engine.look({"gpulab.hub": "h"}).containers} == {one, two}
+    fake.fault = AnswersServerError("inspect")
+    looked = engine.look({"gpulab.hub": "h"})
+    assert (looked.containers, looked.silent) == ((), {one, two})

@@ -6,7 +6,10 @@ from gpulab_spawner.placement.devices import Device
 
 WHOLE = Device("GPU-a", "GPU-a", "GPU-a", minor=3)
 SLICE = Device("GPU-b/1g.10gb@0", "MIG-1", "GPU-b", profile="1g.10gb", start=0, minor=1, cap_minors=(84, 85))
-DRIVER = DriverFiles(binds={"/lib/libcuda.so.1": "/lib/libcuda.so.1"}, environment={"A": "b"})
+DRIVER = DriverFiles(
+    binds={"/lib/libcuda.so.1": "/lib/libcuda.so.1"},
+    environment={"A": "b", "NVIDIA_VISIBLE_DEVICES": "all"},
+)
 
 
 @pytest.mark.parametrize("way", [by_cdi, by_runtime, lambda d: by_nodes(d, DRIVER)])
@@ -29,7 +32,10 @@ def test_the_runtime_gets_uuids_and_never_a_count():
     assert injection.requests == (
         {"Driver": "nvidia", "DeviceIDs": ["GPU-a"], "Capabilities": [["gpu", "compute", "utility"]]},
     )
-    assert injection.environment["NVIDIA_VISIBLE_DEVICES"] == "GPU-a"
+    assert injection.environment == {
+        "NVIDIA_VISIBLE_DEVICES": "GPU-a",
+        "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
+    }
 
 
 def test_nodes_of_a_whole_gpu():

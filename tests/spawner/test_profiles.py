@@ -99,3 +99,24 @@ def test_a_variable_of_every_server_is_held_to_the_same_rules():
 def test_a_profile_of_slices_alone_has_no_shape_for_an_empty_request():
     assert read(gpu=["mig"]).first_shape() is None
     assert read(gpu=["gpu:2", "mig"]).first_shape() == WholeGpus(2)
+
+
+def test_what_a_profile_leaves_out_stays_within_its_own_limit():
+    site = Defaults(image="gpulab/base:1", memory_bytes=4 << 30, guarantee_bytes=3 << 30)
+    small = {"display_name": "Small", "kubespawner_override": {"mem_limit": "2G"}}
+    big = {"display_name": "Big", "kubespawner_override": {"mem_limit": "64G"}}
+    first, second = read_profiles([small, big], site).profiles
+    assert (first.guarantee_bytes, first.shm_bytes) == (2 << 30, 1 << 30)
+    assert (second.guarantee_bytes, second.shm_bytes) == (3 << 30, 8 << 30)
+
+
+def test_a_profiles_own_variable_wins_and_a_shape_is_offered_once():
+    profile = read(gpu=["gpu:1", "gpu:1"], kubespawner_override={"environment": {"SITE": "own"}})
+    assert profile.environment == {"SITE": "own"}
+    assert profile.shapes == (WholeGpus(1),)
+
+
+def test_the_default_is_the_one_that_says_so_else_the_first():
+    one, two = {"display_name": "One"}, {"display_name": "Two"}
+    assert read_profiles([one, {**two, "default": True}], DEFAULTS).default.slug == "two"
+    assert read_profiles([one, two], DEFAULTS).default.slug == "one"

@@ -126,7 +126,8 @@ def spawner(engine, fake, gate, storage):
     fake.on_start = lambda container: setattr(container, "address", ADDRESS)
     executor = ThreadPoolExecutor(4)
     catalogue = read_profiles(
-        [{"display_name": "Python", "gpu": ["none", "gpu:1"]}], Defaults("gpulab/base:1", 4 << 30)
+        [{"display_name": "Python", "gpu": ["none", "gpu:1"]}],
+        Defaults("gpulab/base:1", 4 << 30, 3 << 30, 1.5),
     )
     wiring = Wiring(
         gate.gate(),
@@ -200,6 +201,34 @@ async def test_a_server_comes_up_and_goes_away(spawner, fake, gate, storage, jup
     assert gate.ended[f"{1:032x}"].exit_code == 143
     assert storage.files == set()
     assert spawner.get_state() == {}
+
+
+async def test_what_was_chosen_reaches_admission_and_the_container(spawner, fake, gate, jupyter):
+    spawner.user_options = {"shape": "gpu:1", "runtime": "4h"}
+    spawner.cmd, spawner.args = ["start-notebook"], ["--debug"]
+    await spawner.start()
+    (request,) = gate.asked
+    assert (request.user, request.server, request.profile, request.image) == (
+        "ada",
+        "",
+        "python",
+        "gpulab/base:1",
+    )
+    assert (str(request.shape), request.runtime_seconds, request.memory_bytes) == ("gpu:1", 14400, 3 << 30)
+    (container,) = fake.containers.values()
+    assert "JUPYTERHUB_API_TOKEN=t" in container.config["Env"]
+    assert container.config["Cmd"][0] == "start-notebook"
+    assert container.config["Cmd"][-1] == "--debug"
+    assert (spawner.mem_limit, spawner.cpu_limit) == (4 << 30, 1.5)  # JupyterHub tells them to Jupyter
+    await ended_by_hub(spawner)
+
+
+@pytest.mark.parametrize(("now", "seconds"), [(False, SITE.stop_grace_seconds), (True, 1)])
+async def test_a_stop_that_is_wanted_now_gives_a_second(spawner, fake, jupyter, now, seconds):
+    await spawner.start()
+    await spawner.stop(now=now)
+    assert fake.graces == [seconds]
+    await ended_by_hub(spawner)
 
 
 async def test_progress_says_what_happens_in_words(spawner, jupyter):

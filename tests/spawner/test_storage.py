@@ -1,9 +1,13 @@
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.fakes.docker_engine import AnswersServerError
 
+from gpulab_spawner import storage as storage_module
 from gpulab_spawner.container import Site
 from gpulab_spawner.errors import EngineUnavailable, HostDiskShort, StorageUnavailable
 from gpulab_spawner.gate import Lease, Person
@@ -106,6 +110,32 @@ def test_a_full_root_is_refused_with_the_figures(tmp_path, engine):
     assert "Running servers go on" in caught.value.next_step
 
 
+def test_the_reserve_itself_is_enough(lab, tmp_path, engine):
+    site = Site("0123456789ab", "n", str(tmp_path / "root"), str(tmp_path / "servers"), "gpulab/base:1")
+    assert Storage(site, engine, 2**30, lambda path: 2**30).prepare(ADA)
+
+
+def test_what_only_root_may_still_write_is_not_free(tmp_path, engine, monkeypatch):
+    full = SimpleNamespace(f_bavail=1, f_bfree=2**30, f_frsize=4096)
+    monkeypatch.setattr(storage_module.os, "statvfs", lambda path: full)
+    site = Site("0123456789ab", "n", str(tmp_path), str(tmp_path / "servers"), "gpulab/base:1")
+    with pytest.raises(HostDiskShort):
+        Storage(site, engine, 2**30).prepare(ADA)
+
+
+def test_two_first_servers_of_one_person_make_the_directories_once(lab, fake, tmp_path):
+    both = threading.Barrier(2)
+
+    def start():
+        both.wait(10)
+        return lab.prepare(ADA)
+
+    with ThreadPoolExecutor(2) as threads:
+        made = [each.result() for each in [threads.submit(start), threads.submit(start)]]
+    assert sorted(made) == [False, True]
+    assert fake.calls.count("create") == 2
+
+
 def test_an_engine_that_sees_another_disk_is_noticed(lab, fake):
     fake.on_start = None
     with pytest.raises(StorageUnavailable, match="were not made"):
@@ -127,9 +157,12 @@ def test_a_fault_of_docker_leaves_no_container(lab, fake):
 
 def test_the_files_of_a_lease_come_and_go(lab, tmp_path):
     lease = Lease("1" * 32, "w", ADA, "", "python", (), 1, 0.0)
+    before = os.umask(0o077)
     lab.write_files(lease, ())
+    os.umask(before)
     directory = tmp_path / "servers" / lease.id
     assert "lab:x:200001" in (directory / "passwd").read_text()
     assert (directory / "channel").is_dir()
+    assert (directory.stat().st_mode & 0o777, (directory / "group").stat().st_mode & 0o777) == (0o755, 0o644)
     lab.remove_files(lease.id)
     assert not directory.exists()
