@@ -113,10 +113,10 @@ def docker_client(engine: Engine) -> Iterator[docker.DockerClient]:
 
 
 def _owned(client: docker.DockerClient) -> set[tuple[str, str]]:
+    """Containers and networks, without Docker's own three, which get new ids when it restarts."""
     containers = client.api.containers(all=True, quiet=True)
-    return {("container", each["Id"]) for each in containers} | {
-        ("network", each["Id"]) for each in client.api.networks()
-    }
+    networks = [each for each in client.api.networks() if each["Name"] not in ("bridge", "host", "none")]
+    return {("container", each["Id"]) for each in containers} | {("network", each["Id"]) for each in networks}
 
 
 @pytest.fixture
