@@ -35,8 +35,8 @@ def client(engine_debian) -> Iterator[docker.DockerClient]:
 
 
 @pytest.fixture
-def lab(engine_debian, client, proxy, lab_dir) -> Iterator[Lab]:
-    image = images.ensure_base(client)
+def lab(engine_debian, proxy, lab_dir) -> Iterator[Lab]:
+    image = images.ensure_base(engine_debian)
     with Lab(engine_debian, proxy, lab_dir / "lab", image, settings=SETTINGS) as running:
         yield running
 
