@@ -130,7 +130,7 @@ def test_from_nothing_to_a_lab_and_back(machine, lab_dir):
 
     session = sign_in(machine, secret)
     before = machine.processes()
-    assert set(before) == {"hub", "proxy", "agent"}
+    assert set(before) == {"hub", "proxy", "agent", "service"}
     again = machine.up("--yes")
     assert again.returncode == 0, again.stdout + again.stderr
     assert "running, nothing changed" in again.stdout
