@@ -11,12 +11,15 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpulab_hub.paths import DEFAULT_STATE, LabPaths
 from gpulab_spawner.errors import LabError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 Command = Callable[..., Any]
 
@@ -50,6 +53,15 @@ def lab_command(function: Command) -> Command:
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def open_database(paths: LabPaths) -> Engine:
+    """Open the lab's database until the running command ends."""
+    from gpulab_hub.database import lab_database
+
+    engine = lab_database(paths)
+    click.get_current_context().call_on_close(engine.dispose)
+    return engine
 
 
 def emit(value: object) -> None:

@@ -8,8 +8,7 @@ import time
 import click
 
 from gpulab_hub import ledger
-from gpulab_hub.commands import lab_command
-from gpulab_hub.database import lab_database
+from gpulab_hub.commands import lab_command, open_database
 from gpulab_hub.ledger import Ledger
 from gpulab_hub.paths import LabPaths
 from gpulab_hub.snapshot import SnapshotFile
@@ -34,7 +33,7 @@ def device() -> None:
 def cordon(paths: LabPaths, name: str, reason: str) -> None:
     """Withhold a device, or all of a GPU; NAME is its key or UUID, or how that begins."""
     key = _key(paths, name)
-    with Ledger(lab_database(paths)).turn() as turn:
+    with Ledger(open_database(paths)).turn() as turn:
         ledger.cordon(turn, key, reason, getpass.getuser(), time.time())
     click.echo(f"{key} is withheld: {reason}")
 
@@ -44,7 +43,7 @@ def cordon(paths: LabPaths, name: str, reason: str) -> None:
 @lab_command
 def uncordon(paths: LabPaths, name: str) -> None:
     """Let a device be granted again."""
-    with Ledger(lab_database(paths)).turn() as turn:
+    with Ledger(open_database(paths)).turn() as turn:
         found = [key for key in turn.standing.cordons if key.startswith(name)]
         if len(found) != 1:
             raise NoSuchDevice(

@@ -10,7 +10,7 @@ import click
 import docker
 
 from gpulab_hub import settings as site
-from gpulab_hub.commands import emit, json_option, lab_command
+from gpulab_hub.commands import emit, json_option, lab_command, open_database
 from gpulab_hub.deploy import condition, servers, supervise
 from gpulab_hub.deploy import engine as engines
 from gpulab_hub.deploy import record as records
@@ -100,11 +100,9 @@ def down(paths: LabPaths, with_servers: bool) -> None:
 
 def _end(paths: LabPaths, record: LabRecord, running: list[ContainerState]) -> None:
     from gpulab_hub import ledger
-    from gpulab_hub.database import lab_database
     from gpulab_hub.lifecycle import Actor, Cause
 
-    database = lab_database(paths)
-    click.get_current_context().call_on_close(database.dispose)
+    database = open_database(paths)
     book = ledger.Ledger(database)
 
     def close(lease_id: str) -> None:
@@ -127,11 +125,10 @@ def _end(paths: LabPaths, record: LabRecord, running: list[ContainerState]) -> N
 
 def _own_servers(paths: LabPaths, record: LabRecord) -> list[ContainerState]:
     from gpulab_hub import history, witness
-    from gpulab_hub.database import lab_database, reading
+    from gpulab_hub.database import reading
 
     key = bytes.fromhex(paths.signing_key.read_text(encoding="ascii").strip())
-    database = lab_database(paths)
-    click.get_current_context().call_on_close(database.dispose)
+    database = open_database(paths)
     with reading(database) as connection:
         recorded = frozenset(r.container_id for r in history.open_leases(connection) if r.container_id)
     return servers.own(
@@ -141,11 +138,10 @@ def _own_servers(paths: LabPaths, record: LabRecord) -> list[ContainerState]:
 
 def _open_leases(paths: LabPaths) -> tuple[int | None, str | None]:
     from gpulab_hub import history
-    from gpulab_hub.database import lab_database, reading
+    from gpulab_hub.database import reading
 
     try:
-        database = lab_database(paths)
-        click.get_current_context().call_on_close(database.dispose)
+        database = open_database(paths)
         with reading(database) as connection:
             return len(history.open_leases(connection)), None
     except LabError as error:

@@ -9,8 +9,7 @@ from dataclasses import replace
 import click
 
 from gpulab_hub import ledger, quarantine
-from gpulab_hub.commands import lab_command
-from gpulab_hub.database import lab_database
+from gpulab_hub.commands import lab_command, open_database
 from gpulab_hub.ledger import Ledger, Turn
 from gpulab_hub.lifecycle import Actor, Cause
 from gpulab_hub.paths import LabPaths
@@ -41,7 +40,7 @@ def end(paths: LabPaths, name: str, reason: str) -> None:
     """
     who = getpass.getuser()
     words = f"ended by {who}" + (f": {reason}" if reason else "")
-    with Ledger(lab_database(paths)).turn() as turn:
+    with Ledger(open_database(paths)).turn() as turn:
         said = _end(turn, name, who, words)
     click.echo(f"{said}. The service stops it within seconds.")
 
