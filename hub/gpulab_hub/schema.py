@@ -215,6 +215,21 @@ class Quarantine(Base):
     """Who wants it stopped; the reconcile loop then does it."""
 
 
+class HistoryChunk(Base):
+    """Some intervals of a series, packed: a minute of seconds, an hour of minutes, or a day of hours."""
+
+    __tablename__ = "history"
+    __table_args__ = (Index("ix_history_resolution_start", "resolution", "start"),)
+
+    series: Mapped[str] = mapped_column(String(200), primary_key=True)
+    """Key of a device, or `lease:` and a lease's id (`gpulab_hub.telemetry.points`)."""
+    resolution: Mapped[int] = mapped_column(Integer, primary_key=True)
+    """Seconds of an interval: 1, 60 or 3600."""
+    start: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    """Unix time in seconds at which the first interval that it may hold begins."""
+    points: Mapped[bytes] = mapped_column(LargeBinary)
+
+
 class Lock(Base):
     """One row that every admission locks first: decisions on PostgreSQL follow each other."""
 

@@ -1,5 +1,6 @@
 import shutil
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 from alembic import command
@@ -11,6 +12,8 @@ from gpulab_hub import migrations
 from gpulab_hub.database import open_database, reading, writing
 from gpulab_hub.migrations import DatabaseUnfit, Revision
 from gpulab_hub.schema import Base
+
+HEAD = max(path.name[:4] for path in Path(migrations.__path__[0]).glob("versions/[0-9]*.py"))
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -64,9 +67,9 @@ def test_indexes_and_their_conditions_are_those_of_the_models(empty):
 
 
 def test_an_upgrade_is_told_and_done_once(empty):
-    assert migrations.revision(empty) == Revision("empty", None, "0002")
+    assert migrations.revision(empty) == Revision("empty", None, HEAD)
     assert migrations.upgrade(empty).state == "empty"
-    assert migrations.revision(empty) == migrations.upgrade(empty) == Revision("current", "0002", "0002")
+    assert migrations.revision(empty) == migrations.upgrade(empty) == Revision("current", HEAD, HEAD)
     migrations.require_current(empty)
 
 
@@ -80,7 +83,9 @@ def test_a_database_of_a_newer_release_is_refused(empty):
     with writing(empty) as connection:
         connection.execute(text(f"UPDATE {migrations.VERSION_TABLE} SET version_num = '9999'"))
     for act in (migrations.require_current, migrations.upgrade):
-        with pytest.raises(DatabaseUnfit, match=r"revision 9999, which this release \(0002\) does not know"):
+        with pytest.raises(
+            DatabaseUnfit, match=rf"revision 9999, which this release \({HEAD}\) does not know"
+        ):
             act(empty)
 
 
@@ -96,7 +101,7 @@ def test_the_hubs_database_is_refused_and_stays_as_it_is(empty):
 def test_an_upgrade_that_fails_leaves_nothing(empty, tmp_path, monkeypatch):
     copy = tmp_path / "migrations"
     shutil.copytree(migrations.__path__[0], copy)
-    revision = next((copy / "versions").glob("0002*"))
+    revision = next((copy / "versions").glob(f"{HEAD}*"))
     revision.write_text(revision.read_text() + '    raise RuntimeError("planted")\n')
     config = migrations._config()
     config.set_main_option("script_location", str(copy))
@@ -134,7 +139,7 @@ def test_leases_of_the_first_release_get_a_life(empty):
                 ),
                 row,
             )
-    assert migrations.revision(empty) == Revision("behind", "0001", "0002")
+    assert migrations.revision(empty) == Revision("behind", "0001", HEAD)
     migrations.upgrade(empty)
     with reading(empty) as connection:
         rows = connection.execute(text("SELECT state, state_since, cause FROM leases ORDER BY id")).all()

@@ -1,0 +1,1 @@
+"""What becomes of readings: live values, history, events."""

@@ -1,0 +1,1 @@
+"""Readings of GPUs: pure values."""
