@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from sqlalchemy import Engine
@@ -19,7 +19,7 @@ from gpulab_hub import ledger
 from gpulab_hub.accounting.memory import require_memory
 from gpulab_hub.ledger import Ledger, Turn
 from gpulab_hub.lifecycle import Actor, Boot, Cause, State
-from gpulab_hub.standing import OpenLease, Standing
+from gpulab_hub.standing import Downtime, OpenLease, Standing
 from gpulab_hub.visible import holder_words
 from gpulab_hub.when import say_time
 from gpulab_hub.withheld import Survey, withheld
@@ -78,15 +78,28 @@ class View:
         holders: The open lease that holds a device, by the device's key.
         withheld: Key of each device that cannot be granted to the reason, in words for the viewer.
         now: Unix time of the view.
+        downtime: Maintenance that is announced or has begun.
     """
 
     survey: Survey | None
     holders: Mapping[str, OpenLease]
     withheld: Mapping[str, str]
     now: float
+    downtime: Downtime | None = None
+
+    @property
+    def inventory(self) -> Inventory | None:
+        """What is granted from: the snapshot, or for a whole machine in maintenance one that says so."""
+        if self.downtime is None or self.downtime.devices:
+            return self.survey.inventory if self.survey else None
+        problem = self.downtime.told(self.now, partial(say_time, now=self.now))
+        seen = self.survey.inventory if self.survey else Inventory(self.now)
+        return replace(seen, taken_at=self.now, problem=problem)
 
     def end_of(self, device: str) -> float | None:
         """Return the declared end of a held device in Unix seconds, None if none is still to come."""
+        if self.downtime is not None and self.downtime.covers(device):
+            return None  # It is not to be had then.
         lease = self.holders.get(device)
         end = lease.ends_at if lease else None
         return end if end is not None and end > self.now else None
@@ -220,7 +233,7 @@ class Admission:
         survey = view.survey
         return {
             profile.slug: offers(
-                survey.inventory if survey else None,
+                view.inventory,
                 profile,
                 view.withheld,
                 view.now,
@@ -264,8 +277,8 @@ class Admission:
     ) -> tuple[Device, ...]:
         if isinstance(request.shape, NoGpu):
             return ()
-        require_usable(survey.inventory if survey else None, now, self._limits.snapshot_max_age)
         view = _view(survey, turn.standing, request.user, now)
+        require_usable(view.inventory, now, self._limits.snapshot_max_age)
         return place(
             survey.stock if survey else (),
             request.shape,
@@ -303,13 +316,18 @@ def _view(
         until = say_time(end, now) if end is not None and end > now else None
         return holder_words(viewer, lease.user, until, is_admin=is_admin)
 
+    downtime = standing.downtime
+    told = None if downtime is None else (downtime, downtime.told(now, partial(say_time, now=now)))
     return View(
         survey=survey,
         holders=standing.holders,
-        withheld=withheld(survey, standing.holders, standing.cordons, words, standing.quarantined.values())
+        withheld=withheld(
+            survey, standing.holders, standing.cordons, words, standing.quarantined.values(), told
+        )
         if survey
         else {},
         now=now,
+        downtime=downtime,
     )
 
 

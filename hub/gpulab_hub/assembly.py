@@ -24,15 +24,23 @@ from gpulab_hub.deploy.machine import ThisMachine
 from gpulab_hub.deploy.record import LabRecord
 from gpulab_hub.doctor.examination import injection_way
 from gpulab_hub.doctor.injection import Way
+from gpulab_hub.health.events import Keeping
+from gpulab_hub.health.probe import Probe
+from gpulab_hub.health.rules import Limits as HealthLimits
+from gpulab_hub.health.watch import Watch
 from gpulab_hub.ledger import Ledger
 from gpulab_hub.lifecycle import Boot, Deadlines, is_unclean, told
+from gpulab_hub.maintenance import Maintenance
 from gpulab_hub.migrations import require_current
+from gpulab_hub.pages.banner import Line, kept_line
 from gpulab_hub.pages.spawn_page import LabNow
 from gpulab_hub.paths import LabPaths
 from gpulab_hub.people import ensure_person, find_person, people_of_lab
 from gpulab_hub.reconciler import Around, Containers, LateEngine, Reconciler
 from gpulab_hub.reconciler import Site as LoopSite
+from gpulab_hub.service.care import Care
 from gpulab_hub.service.lab import ServiceLab
+from gpulab_hub.settings import Health as HealthSettings
 from gpulab_hub.settings import Settings, SharedDirectory, require_apart
 from gpulab_hub.simulate import injection as simulated
 from gpulab_hub.simulate import stage
@@ -77,6 +85,7 @@ class Lab:
         admission: The one decision.
         wiring: What every spawner is given.
         reconciler: Brings ledger and containers together; once, before the hub starts anything.
+        maintenance: What every page tells of maintenance; it does not wait.
     """
 
     database: Database
@@ -84,6 +93,7 @@ class Lab:
     admission: Admission
     wiring: Wiring
     reconciler: Reconciler
+    maintenance: Line
 
     def last_end(self, user: str, server: str) -> str:
         """Return how a server ended that came over its owner, in words; "" if it ended well. Blocking."""
@@ -96,6 +106,8 @@ class Lab:
             return ""
         at = newest.closed_at if newest.ended_at is None else newest.ended_at
         ending = told(newest.cause, newest.exit_code, newest.close_reason)
+        if ending.startswith("ended "):  # such words have their time in them
+            return f"Your last server {ending.rstrip('.')}."
         return f"Your last server ended: {ending} at {say_time(at, time.time())}."
 
     def now(self) -> LabNow:
@@ -143,7 +155,7 @@ def assemble(paths: LabPaths, record: LabRecord, settings: Settings) -> Lab:
         shares=lambda groups: shares_of(settings.storage.shared, groups),
     )
     reconciler = reconciler_of(paths, record, settings, database, engine)
-    return Lab(database, catalogue, admission, wiring, reconciler)
+    return Lab(database, catalogue, admission, wiring, reconciler, _maintenance_line(database))
 
 
 def assemble_service(paths: LabPaths, record: LabRecord, settings: Settings, facts: Facts) -> ServiceLab:
@@ -155,6 +167,9 @@ def assemble_service(paths: LabPaths, record: LabRecord, settings: Settings, fac
     database = lab_database(paths)
     require_current(database)
     engine = LateEngine(lambda: engine_of(record, settings))
+    shown = facts.get("gpulab")
+    if isinstance(shown, dict):
+        shown["maintenance"] = _maintenance_line(database)
     return ServiceLab(
         database=database,
         book=Ledger(database),
@@ -163,7 +178,45 @@ def assemble_service(paths: LabPaths, record: LabRecord, settings: Settings, fac
         max_age=settings.host.snapshot_max_age_seconds,
         interval=RECONCILE_SECONDS,
         facts=facts,
+        care=_care(paths, settings, database, engine),
     )
+
+
+def _care(paths: LabPaths, settings: Settings, database: Database, engine: LateEngine) -> Care:
+    node, health, book = socket.gethostname(), settings.health, Ledger(database)
+    inventory = usable(SnapshotFile(paths.snapshot), settings.host.snapshot_max_age_seconds)
+    watch = Watch(book, node, inventory, *health_rules(health))
+    seconds = health.probe_seconds
+    return Care(
+        node=node,
+        book=book,
+        watch=watch,
+        maintenance=Maintenance(book, node),
+        probe=None if seconds is None else Probe(book, engine, node, watch.container),
+        probe_seconds=seconds or 0.0,
+    )
+
+
+def health_rules(health: HealthSettings) -> tuple[HealthLimits, Keeping]:
+    """Return the site's settings as the health rules and the log of events take them."""
+    limits = HealthLimits(
+        cordon_xids=health.cordon_xids,
+        ignore_xids=health.ignore_xids,
+        cordon_pending_remap=health.cordon_pending_remap,
+        problem_seconds=health.problem_seconds,
+        unsteady_times=health.unsteady_times,
+        throttle_minutes=health.throttle_minutes,
+        repeat_minutes=health.repeat_minutes,
+    )
+    keeping = Keeping(
+        health.repeat_minutes, health.owner_minutes, health.notice_days, health.keep_events, health.keep_days
+    )
+    return limits, keeping
+
+
+def _maintenance_line(database: Database) -> Line:
+    maintenance = Maintenance(Ledger(database), socket.gethostname())
+    return kept_line(lambda: maintenance.banner(time.time()))
 
 
 def reconciler_of(

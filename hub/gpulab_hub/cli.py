@@ -17,6 +17,7 @@ COMMANDS = {
     "images": "gpulab_hub.commands.images:images",
     "lease": "gpulab_hub.commands.lease:lease",
     "leases": "gpulab_hub.commands.leases:leases",
+    "maintenance": "gpulab_hub.commands.maintenance:maintenance",
     "service": "gpulab_hub.commands.service:service",
     "simulate": "gpulab_hub.commands.simulate:simulate",
     "status": "gpulab_hub.commands.lab:status",

@@ -14,6 +14,7 @@ from gpulab_hub.deploy import record as records
 from gpulab_hub.deploy.record import LabRecord
 from gpulab_hub.hub_api import SCOPES, SERVICE
 from gpulab_hub.pages.assets import TEMPLATES, assets
+from gpulab_hub.pages.banner import Line
 from gpulab_hub.pages.facts import lab_facts
 from gpulab_hub.pages.handlers import handlers
 from gpulab_hub.pages.reading import SharedReading
@@ -49,7 +50,7 @@ def configure(c: Any, paths: LabPaths) -> None:
     _hub(c, paths, record, site)
     _sign_in(c, paths, site, lab, shared)
     _spawner(c, site, lab, shared)
-    _pages(c, record, site)
+    _pages(c, record, site, lab)
 
 
 def _hub(c: Any, paths: LabPaths, record: LabRecord, site: Settings) -> None:
@@ -111,13 +112,19 @@ def _spawner(c: Any, site: Settings, lab: Lab, shared: SharedReading) -> None:
     c.GpuDockerSpawner.notebook_dir = ""
 
 
-def _pages(c: Any, record: LabRecord, site: Settings) -> None:
+def _pages(c: Any, record: LabRecord, site: Settings, lab: Lab) -> None:
     c.JupyterHub.template_paths = [str(TEMPLATES)]
-    c.JupyterHub.template_vars = facts_of(record, site)
+    c.JupyterHub.template_vars = facts_of(record, site, lab.maintenance)
 
 
-def facts_of(record: LabRecord, site: Settings) -> dict[str, object]:
-    """Return what every page of the lab knows, the hub's and the service's."""
+def facts_of(record: LabRecord, site: Settings, maintenance: Line = lambda: None) -> dict[str, object]:
+    """Return what every page of the lab knows, the hub's and the service's.
+
+    Args:
+        record: The lab.
+        site: Its settings.
+        maintenance: Gives the line on maintenance.
+    """
     return lab_facts(
         name=site.name,
         address=record.listen,
@@ -126,6 +133,7 @@ def facts_of(record: LabRecord, site: Settings) -> dict[str, object]:
         assets=assets(),
         password_page=True,
         gpus_page=True,
+        maintenance=maintenance,
     )
 
 

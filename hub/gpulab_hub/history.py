@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 from sqlalchemy import Connection, Select, and_, select
 
 from gpulab_hub import quarantine
-from gpulab_hub.schema import Cordon, LeaseDevice, LeaseRow
-from gpulab_hub.standing import OpenLease, Standing
+from gpulab_hub.schema import Cordon, LeaseDevice, LeaseRow, MaintenanceRow
+from gpulab_hub.standing import Downtime, OpenLease, Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +209,29 @@ def _records(connection: Connection, leases: Select[*tuple[Any, ...]]) -> list[R
     return [replace(Record(*row), devices=tuple(devices[row.id])) for row in rows]
 
 
+@dataclass(frozen=True, slots=True)
+class Cordoned:
+    """A device that is withheld by somebody's word.
+
+    Attributes:
+        device: Its key, or the UUID of a whole GPU.
+        reason: Why, in words.
+        by: Who: an admin, or the lab for a health rule.
+        since: Unix time in seconds.
+    """
+
+    device: str
+    reason: str
+    by: str
+    since: float
+
+
+def cordons(connection: Connection) -> list[Cordoned]:
+    """Return all cordons, the newest first."""
+    wanted = select(Cordon.device, Cordon.reason, Cordon.by, Cordon.since)
+    return [Cordoned(*row) for row in connection.execute(wanted.order_by(Cordon.since.desc()))]
+
+
 def standing(connection: Connection, number: int) -> Standing:
     """Return what open leases hold, and what is cordoned or in quarantine, as of a turn of the ledger."""
     leases: dict[str, OpenLease] = {}
@@ -220,4 +244,18 @@ def standing(connection: Connection, number: int) -> Standing:
     for row in connection.execute(select(Cordon.device, Cordon.reason)):
         found.cordons[row.device] = row.reason
     found.quarantined = quarantine.read(connection)
+    found.downtime = downtime(connection)
     return found
+
+
+def downtime(connection: Connection) -> Downtime | None:
+    """Return the maintenance that is announced or has begun, None if there is none."""
+    wanted = select(
+        MaintenanceRow.begins_at,
+        MaintenanceRow.words,
+        MaintenanceRow.announced_by,
+        MaintenanceRow.announced_at,
+        MaintenanceRow.devices,
+    )
+    row = connection.execute(wanted.where(MaintenanceRow.ended_at.is_(None))).first()
+    return None if row is None else Downtime(*row[:4], devices=tuple(json.loads(row.devices)))

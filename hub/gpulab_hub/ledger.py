@@ -11,7 +11,7 @@ Every change of a lease is a transition of `gpulab_hub.lifecycle`, which is aske
 
 Turns are numbered by a row that each of them raises. A process that made the last turn itself knows what
 open leases hold without reading them again, and the number proves it: a decision costs the same with 2,000
-open leases as with two. So nothing but this module (and `quarantine`) writes
+open leases as with two. So nothing but this module (and `quarantine`, and `maintenance`) writes
 these tables (a test says so), and behind it stand the unique indexes, which hold against every writer.
 
 `lease_devices.open` is true exactly while the lease is open: `add` and `close` are its only writers.

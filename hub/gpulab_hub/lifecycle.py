@@ -69,6 +69,8 @@ class Cause(StrEnum):
     """It was granted and no container came of it."""
     CUT_SHORT = "cut_short"
     """Its start was never finished: the hub ended meanwhile."""
+    MAINTENANCE = "maintenance"
+    """An admin's maintenance of its devices began."""
 
 
 OPEN = frozenset({State.GRANTED, State.STARTING, State.RUNNING, State.UNKNOWN, State.CLOSING})
@@ -201,7 +203,7 @@ def is_unclean(cause: str | None, exit_code: int | None) -> bool:
     """Return whether an end came over its owner, who should be told of it."""
     if cause == Cause.EXITED:
         return exit_code != 0
-    return cause in _UNCLEAN or cause == Cause.FAILED
+    return cause in _UNCLEAN or cause in (Cause.FAILED, Cause.MAINTENANCE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 
 from gpulab_hub.history import Record
 from gpulab_hub.lifecycle import Boot, Cause, Deadlines, State
-from gpulab_hub.standing import Quarantined
+from gpulab_hub.standing import Downtime, Quarantined
+from gpulab_hub.when import date_and_time
 from gpulab_spawner.container import LABEL_LEASE, LABEL_SERVER, LABEL_USER
 from gpulab_spawner.engine import ContainerState, unix_time
 from gpulab_spawner.placement.inventory import Inventory
@@ -39,6 +40,8 @@ class Observed:
         inventory: The newest snapshot if it may be relied on, else None.
         boot: The machine's present boot.
         now: Unix time in seconds.
+        told: What owners are to be told of the health of their devices, by lease.
+        downtime: Maintenance that is announced or has begun.
     """
 
     containers: tuple[ContainerState, ...]
@@ -50,6 +53,8 @@ class Observed:
     quarantined: Mapping[str, Quarantined] = field(default_factory=dict)
     people: frozenset[str] = frozenset()
     inventory: Inventory | None = None
+    told: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    downtime: Downtime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,15 @@ class Stop:
 
     lease: Record
     container: str
+    cause: Cause
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Take a lease back that has no container yet: one that comes of it must not run."""
+
+    lease: Record
     cause: Cause
     reason: str
 
@@ -133,7 +147,7 @@ class Discard:
     container: ContainerState
 
 
-Action = Close | Finish | Stop | Mark | Trouble | Adopt | Hold | Release | EndQuarantined | Discard
+Action = Close | Finish | Stop | Withdraw | Mark | Trouble | Adopt | Hold | Release | EndQuarantined | Discard
 
 
 def plan(seen: Observed, deadlines: Deadlines, grace: float | None = None) -> list[Action]:
@@ -196,6 +210,8 @@ def _without_container(lease: Record, age: float, seen: Observed, deadlines: Dea
     elif lease.state == State.GRANTED:
         if age > deadlines.granted:
             yield Close(lease, Cause.UNSTARTED, "its start was never finished")
+        elif reason := _downtime(lease, seen):
+            yield Withdraw(lease, Cause.MAINTENANCE, reason)
     elif lease.state == State.CLOSING:
         # A create may be in flight still; its container will find the lease withdrawn, and not start.
         if lease.container_id is not None or age > deadlines.settle:
@@ -207,6 +223,9 @@ def _without_container(lease: Record, age: float, seen: Observed, deadlines: Dea
 def _alive(
     lease: Record, container: ContainerState, age: float, seen: Observed, deadlines: Deadlines
 ) -> Iterator[Action]:
+    if lease.state != State.CLOSING and (reason := _downtime(lease, seen)):
+        yield Stop(lease, container.id, Cause.MAINTENANCE, reason)
+        return
     match lease.state:
         case State.GRANTED | State.STARTING:
             if age > deadlines.starting:
@@ -214,12 +233,20 @@ def _alive(
                 return
         case State.CLOSING:
             # The hub stops what it was asked to stop; what was ended elsewhere has nobody but us.
-            if lease.cause == Cause.ASKED or age > deadlines.closing:
+            if lease.cause in (Cause.ASKED, Cause.MAINTENANCE) or age > deadlines.closing:
                 yield Stop(lease, container.id, Cause.STOPPED, "stopped")
             return
         case State.UNKNOWN:
             yield Mark(lease, State.RUNNING)
     yield from _devices(lease, container, seen)
+
+
+def _downtime(lease: Record, seen: Observed) -> str:
+    """Return why a lease must end for maintenance, "" if it need not."""
+    downtime = seen.downtime
+    if downtime is None or not downtime.begun(seen.now):
+        return ""
+    return downtime.ending(date_and_time) if any(downtime.covers(d.key) for d in lease.devices) else ""
 
 
 def _devices(lease: Record, container: ContainerState, seen: Observed) -> Iterator[Action]:
@@ -228,6 +255,7 @@ def _devices(lease: Record, container: ContainerState, seen: Observed) -> Iterat
     troubles, moved = _troubles(lease, seen.inventory)
     if lease.person_id not in seen.people:
         troubles.append("its owner is not in the lab any more; the files are kept")
+    troubles += seen.told.get(lease.id, ())
     words = "; ".join(troubles) or None
     if words != lease.trouble:
         yield Trouble(lease, words)

@@ -20,6 +20,7 @@ from sqlalchemy.exc import IntegrityError
 
 from gpulab_hub import history, ledger, quarantine
 from gpulab_hub.database import reading
+from gpulab_hub.health import events
 from gpulab_hub.ledger import Ledger
 from gpulab_hub.lifecycle import Actor, Boot, Cause, Deadlines, State
 from gpulab_hub.reconcile import (
@@ -35,6 +36,7 @@ from gpulab_hub.reconcile import (
     Release,
     Stop,
     Trouble,
+    Withdraw,
     plan,
 )
 from gpulab_hub.witness import verify
@@ -46,7 +48,7 @@ from gpulab_spawner.container import (
     LABEL_WITNESS,
     container_name,
 )
-from gpulab_spawner.engine import ContainerState, Looked, unix_time
+from gpulab_spawner.engine import ContainerState, Executed, Looked, unix_time
 from gpulab_spawner.errors import LabError
 from gpulab_spawner.gate import Ended, Lease, LeaseRequest, Person
 from gpulab_spawner.placement.devices import Device
@@ -71,6 +73,9 @@ class Containers(Protocol):
 
     def logs(self, container: str, lines: int) -> str:
         """Return the last lines of its output."""
+
+    def execute(self, container: str, command: Sequence[str]) -> Executed | None:
+        """Run a command in it."""
 
     def stop(self, container: str, grace_seconds: int) -> None:
         """End it."""
@@ -101,6 +106,10 @@ class LateEngine:
     def logs(self, container: str, lines: int) -> str:
         """As `Containers` says."""
         return self._engine().logs(container, lines)
+
+    def execute(self, container: str, command: Sequence[str]) -> Executed | None:
+        """As `Containers` says."""
+        return self._engine().execute(container, command)
 
     def stop(self, container: str, grace_seconds: int) -> None:
         """As `Containers` says."""
@@ -217,6 +226,8 @@ class Reconciler:
             labels = [c.labels.get(LABEL_LEASE, "") for c in looked.containers]
             closed = history.closed_among(connection, labels)
             held = quarantine.read(connection)
+            told = events.of_leases(connection)
+            downtime = history.downtime(connection)
         ours = tuple(c for c in looked.containers if c.id in known or self._signed(c))
         mine = {c.id for c in ours}
         foreign = tuple(c for c in looked.containers if c.id not in mine and LABEL_LEASE in c.labels)
@@ -230,6 +241,8 @@ class Reconciler:
             inventory=inventory,
             boot=self._site.boot,
             now=self._around.clock(),
+            told=told,
+            downtime=downtime,
         )
         return seen, foreign
 
@@ -266,6 +279,8 @@ class Reconciler:
                 return self._finish(action.lease, action.container, action.cause)
             case Stop():
                 return self._stop(action)
+            case Withdraw():
+                return self._withdraw(action)
             case Mark():
                 return self._mark(action)
             case Trouble():
@@ -330,6 +345,14 @@ class Reconciler:
             )
         self._engine.stop(action.container, GRACE_SECONDS)
         return self._finish(lease, action.container, None)
+
+    def _withdraw(self, action: Withdraw) -> bool:
+        with self._book.turn() as turn:
+            now = turn.standing.leases.get(action.lease.id)
+            if now is None or (now.state, now.container_id) != (action.lease.state, None):
+                return False
+            at = self._around.clock()
+            return ledger.begin_closing(turn, now.id, action.cause, action.reason, at, Actor.RECONCILE)
 
     def _mark(self, action: Mark) -> bool:
         with self._book.turn() as turn:
@@ -411,6 +434,8 @@ def _words(action: Action) -> str:
     match action:
         case Close(lease) | Finish(lease):
             return f"closed lease {lease.id[:8]} of {lease.user}"
+        case Withdraw(lease):
+            return f"withdrew lease {lease.id[:8]} of {lease.user}: {action.reason}"
         case Stop(lease):
             return f"ended the server of lease {lease.id[:8]} of {lease.user}: {action.reason}"
         case Mark(lease, state):

@@ -230,6 +230,97 @@ class HistoryChunk(Base):
     points: Mapped[bytes] = mapped_column(LargeBinary)
 
 
+class DeviceEvent(Base):
+    """Something that happened to a GPU, or of which somebody is to be told (`gpulab_hub.health.events`)."""
+
+    __tablename__ = "device_events"
+    __table_args__ = (
+        Index("ix_device_events_last_at", "last_at"),
+        Index(
+            "open_device_events",
+            "device",
+            sqlite_where=text("cleared_at IS NULL"),
+            postgresql_where=text("cleared_at IS NULL"),
+        ),
+    )
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    at: Mapped[float] = mapped_column(Float(53))
+    """When it was first seen."""
+    last_at: Mapped[float] = mapped_column(Float(53))
+    """When it was last seen."""
+    count: Mapped[int] = mapped_column(Integer)
+    node: Mapped[str] = mapped_column(Text)
+    device: Mapped[str] = mapped_column(String(160))
+    """UUID of the GPU, key of the device, or "" for the whole machine."""
+    kind: Mapped[str] = mapped_column(String(16))
+    audience: Mapped[str] = mapped_column(String(8))
+    """Who is told: `log` nobody, `admins`, `owner` whoever has the lease."""
+    code: Mapped[int | None] = mapped_column(Integer)
+    """NVIDIA's number of an XID."""
+    lease_id: Mapped[str | None] = mapped_column(String(32))
+    words: Mapped[str] = mapped_column(Text)
+    cleared_at: Mapped[float | None] = mapped_column(Float(53))
+    """When it was over, or told for long enough; NULL while somebody is to be told."""
+
+
+class KnownGpu(Base):
+    """A GPU that this lab has seen, so that one that is new, gone or replaced is noticed."""
+
+    __tablename__ = "known_gpus"
+
+    uuid: Mapped[str] = mapped_column(String(80), primary_key=True)
+    node: Mapped[str] = mapped_column(Text)
+    pci_bus_id: Mapped[str | None] = mapped_column(String(32))
+    model: Mapped[str | None] = mapped_column(Text)
+    layout: Mapped[str | None] = mapped_column(Text)
+    """Its MIG layout in words, NULL if MIG is off or it is not known."""
+    driver: Mapped[str | None] = mapped_column(String(80))
+    first_at: Mapped[float] = mapped_column(Float(53))
+    gone_at: Mapped[float | None] = mapped_column(Float(53))
+    """Since when it is not there any more."""
+
+
+class GpuHealthRow(Base):
+    """What the health rules remember of a GPU."""
+
+    __tablename__ = "gpu_health"
+
+    uuid: Mapped[str] = mapped_column(String(80), primary_key=True)
+    state: Mapped[str] = mapped_column(Text, default="{}")
+    """JSON of `gpulab_hub.health.rules.GpuHealth`."""
+    pardoned_at: Mapped[float | None] = mapped_column(Float(53))
+    """When an admin let it be granted again: older evidence does not cordon it."""
+
+
+class MaintenanceRow(Base):
+    """Maintenance of GPUs, announced, begun or over. At most one is open."""
+
+    __tablename__ = "maintenance"
+    __table_args__ = (
+        Index(
+            "one_open_maintenance",
+            "node",
+            unique=True,
+            sqlite_where=text("ended_at IS NULL"),
+            postgresql_where=text("ended_at IS NULL"),
+        ),
+    )
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    node: Mapped[str] = mapped_column(Text)
+    devices: Mapped[str] = mapped_column(Text)
+    """JSON list of keys and GPU UUIDs; empty for the whole machine."""
+    begins_at: Mapped[float] = mapped_column(Float(53))
+    words: Mapped[str] = mapped_column(Text)
+    announced_at: Mapped[float] = mapped_column(Float(53))
+    announced_by: Mapped[str] = mapped_column(Text)
+    before: Mapped[str | None] = mapped_column(Text)
+    """The snapshot of the GPUs when it was announced, to be compared with afterwards."""
+    ended_at: Mapped[float | None] = mapped_column(Float(53))
+    ended_by: Mapped[str | None] = mapped_column(Text)
+
+
 class Lock(Base):
     """One row that every admission locks first: decisions on PostgreSQL follow each other."""
 

@@ -142,6 +142,26 @@ class Servers(Section):
         return self
 
 
+class Health(Section):
+    """When the lab takes a GPU out of service, and when it speaks."""
+
+    cordon_xids: tuple[int, ...] = ()
+    """XIDs that are cordoned, whatever NVIDIA's catalogue says."""
+    ignore_xids: tuple[int, ...] = ()
+    """XIDs that are written down and nothing else."""
+    cordon_pending_remap: bool = False
+    problem_seconds: float = Field(default=15.0, ge=0)
+    unsteady_times: int = Field(default=3, ge=1, le=20)
+    throttle_minutes: float = Field(default=10.0, gt=0)
+    repeat_minutes: float = Field(default=60.0, gt=0)
+    owner_minutes: float = Field(default=60.0, gt=0)
+    notice_days: float = Field(default=7.0, gt=0)
+    keep_events: int = Field(default=10_000, ge=100)
+    keep_days: float = Field(default=730.0, gt=0)
+    probe_seconds: float | None = Field(default=60.0, ge=10)
+    """How often a server is asked whether it still reaches its GPU; None for never."""
+
+
 class LocalAccounts(Section):
     """Accounts that only an invite opens."""
 
@@ -165,6 +185,7 @@ class Settings(Section):
     host: Host = Host()
     servers: Servers = Servers()
     auth: Auth = Auth()
+    health: Health = Health()
     database_url: str | None = None
     """SQLAlchemy URL of the lab's own database; None takes SQLite in the state directory."""
     profiles: tuple[dict[str, Any], ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 
@@ -61,6 +62,53 @@ class Quarantined:
     end_asked_by: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Downtime:
+    """Maintenance of the machine's GPUs, or of some, that is announced or has begun.
+
+    Nothing is granted of what it covers from its announcement on; leases end when it begins.
+
+    Attributes:
+        begins_at: Unix time in seconds.
+        words: What for, in the admin's words; may be empty.
+        by: Who announced it.
+        announced_at: When, Unix time in seconds.
+        devices: Keys of devices and UUIDs of GPUs; empty for the whole machine.
+    """
+
+    begins_at: float
+    words: str
+    by: str
+    announced_at: float
+    devices: tuple[str, ...] = ()
+
+    def covers(self, key: str) -> bool:
+        """Return whether a device, or a GPU by its UUID, is in it."""
+        return not self.devices or key in self.devices or key.partition("/")[0] in self.devices
+
+    def begun(self, now: float) -> bool:
+        """Return whether its time has come."""
+        return now >= self.begins_at
+
+    def told(self, now: float, say_time: Callable[[float], str]) -> str:
+        """Return it in words: `in maintenance from 18:00: driver upgrade`."""
+        start = f"in maintenance {'since' if self.begun(now) else 'from'} {say_time(self.begins_at)}"
+        return f"{start}{self.purpose}"
+
+    def for_holder(self, say_time: Callable[[float], str]) -> str:
+        """Return it for whoever holds what it covers: `ends at 18:00 for maintenance: driver upgrade`."""
+        return f"ends at {say_time(self.begins_at)} for maintenance{self.purpose}"
+
+    def ending(self, say_time: Callable[[float], str]) -> str:
+        """Return it for a lease that it ended: `ended for maintenance at 18:00: driver upgrade`."""
+        return f"ended for maintenance at {say_time(self.begins_at)}{self.purpose}"
+
+    @property
+    def purpose(self) -> str:
+        """What for, to be put behind a sentence."""
+        return f": {self.words}" if self.words else ""
+
+
 @dataclass(slots=True)
 class Standing:
     """All open leases and cordons as of a turn of the ledger.
@@ -75,6 +123,7 @@ class Standing:
         promised: Host memory guaranteed, by node.
         cordons: Key of a cordoned device, or UUID of a GPU, to the reason.
         quarantined: Containers in quarantine, by their id.
+        downtime: Maintenance that is announced or has begun.
     """
 
     number: int
@@ -84,6 +133,7 @@ class Standing:
     promised: dict[str, int] = field(default_factory=dict)
     cordons: dict[str, str] = field(default_factory=dict)
     quarantined: dict[str, Quarantined] = field(default_factory=dict)
+    downtime: Downtime | None = None
 
     def put(self, lease: OpenLease) -> None:
         """Add a lease, or replace it by a newer state of itself."""
@@ -113,4 +163,5 @@ class Standing:
             dict(self.promised),
             dict(self.cordons),
             dict(self.quarantined),
+            self.downtime,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta, tzinfo
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -29,3 +30,34 @@ def say_time(at: float, now: float, zone: tzinfo | None = None) -> str:
 def date_and_time(at: float, zone: tzinfo | None = None) -> str:
     """Return a time that stays clear whenever it is read: `2026-11-30 15:40`."""
     return f"{datetime.fromtimestamp(at, zone):%Y-%m-%d %H:%M}"
+
+
+def parse_time(text: str, now: float, zone: tzinfo | None = None) -> float:
+    """Return the Unix time in seconds that a text names: `18:00` of today, `2026-12-01 18:00`, `+2h`, `+30m`.
+
+    Args:
+        text: What somebody wrote.
+        now: Unix time in seconds.
+        zone: Time zone of the writer, None for the machine's.
+
+    Raises:
+        ValueError: It is not such a text, or a time that is past or that the clocks leave out; in words.
+    """
+    if ahead := re.fullmatch(r"\+(\d{1,4})\s*(m|min|h|d)", text.strip()):
+        return now + int(ahead[1]) * {"m": 60, "min": 60, "h": 3600, "d": 86400}[ahead[2]]
+    found = re.fullmatch(r"(?:(\d{4}-\d{2}-\d{2})[ T])?(\d{1,2}:\d{2})", text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is no time: write 18:00, '2026-12-01 18:00' or +2h")
+    today = datetime.fromtimestamp(now, zone)
+    day = found[1] or f"{today:%Y-%m-%d}"
+    try:
+        moment = datetime.strptime(f"{day} {found[2]}", "%Y-%m-%d %H:%M").replace(tzinfo=zone)
+        at = moment.timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(f"{text!r} is no time: there is no such day or hour") from None
+    if datetime.fromtimestamp(at, zone).replace(tzinfo=None) != moment.replace(tzinfo=None):
+        raise ValueError(f"{text!r} is no time: the clocks are put forward over it")
+    if at < now:
+        past = f"{date_and_time(at, zone)} is past: it is {date_and_time(now, zone)}"
+        raise ValueError(past if found[1] else f"{past}. For another day write '2026-12-01 18:00'")
+    return at

@@ -3,6 +3,7 @@
 Admission and the spawn page both ask here, so that what the page shows as free is what a request gets. The
 reasons, the first that holds is told:
 
+- the device, its GPU or the whole machine is in maintenance, or will be;
 - an open lease holds the device;
 - a device or its whole GPU is cordoned;
 - a container in quarantine has it;
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
 from dataclasses import dataclass
 
-from gpulab_hub.standing import OpenLease, Quarantined
+from gpulab_hub.standing import Downtime, OpenLease, Quarantined
 from gpulab_spawner.placement.devices import Gpu
 from gpulab_spawner.placement.inventory import Inventory
 from gpulab_spawner.placement.stock import Stock
@@ -92,6 +93,7 @@ class Withheld(Mapping[str, str]):
         holders: The lease that holds a device, by key.
         others: Reasons for devices that no lease holds.
         words: Why a device is taken, by its lease, for the reader.
+        first: Reasons that come before a lease.
     """
 
     def __init__(
@@ -99,8 +101,11 @@ class Withheld(Mapping[str, str]):
         holders: Mapping[str, OpenLease],
         others: Mapping[str, str],
         words: Callable[[OpenLease], str],
+        first: Mapping[str, str] | None = None,
     ) -> None:
-        self._reasons: Mapping[str, OpenLease | str] = {**others, **holders} if others else holders
+        self._reasons: Mapping[str, OpenLease | str] = (
+            {**others, **holders, **(first or {})} if others or first else holders
+        )
         self._words = words
 
     def __getitem__(self, key: str) -> str:
@@ -127,6 +132,7 @@ def withheld(
     cordons: Mapping[str, str],
     words: Callable[[OpenLease], str],
     quarantined: Iterable[Quarantined] = (),
+    downtime: tuple[Downtime, str] | None = None,
 ) -> Withheld:
     """Return the devices that must not be granted, with the reasons.
 
@@ -136,6 +142,7 @@ def withheld(
         cordons: Key of a cordoned device, or UUID of a GPU, to the admin's reason.
         words: Why a held device is taken, in words for the reader.
         quarantined: Containers in quarantine.
+        downtime: Maintenance, and the words for it.
     """
     others: dict[str, str] = {}
     for key, reason in cordons.items():
@@ -151,7 +158,10 @@ def withheld(
         for gone in holders.keys() - survey.stock.by_key.keys():
             for device in survey.by_gpu.get(_gpu_of(gone), ()):
                 others.setdefault(device, CHANGED)
-    return Withheld(holders, others, words)
+    first = {}
+    if downtime is not None:
+        first = {device.key: downtime[1] for device in survey.stock.devices if downtime[0].covers(device.key)}
+    return Withheld(holders, others, words, first)
 
 
 def _shares(survey: Survey, holders: Mapping[str, OpenLease], occupant: Occupant) -> bool:

@@ -10,7 +10,7 @@ All methods block; run them in an executor.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -107,6 +107,19 @@ def unix_time(text: str) -> float | None:
     except ValueError:
         return None
     return at.timestamp() if at.year > 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """How a command in a container ended.
+
+    Attributes:
+        code: Its exit code; 126 and 127 if the container cannot run it.
+        output: What it printed, the first 4,000 characters.
+    """
+
+    code: int
+    output: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +245,27 @@ class Engine:
                 return bytes(self._client.logs(container, tail=lines)).decode(errors="replace")
             except NotFound:
                 return ""
+
+    def execute(self, container: str, command: Sequence[str]) -> Executed | None:
+        """Run a command in a running container as its own user; None if it is gone, paused or ended.
+
+        The command must end by itself within the client's time-out, and must print little.
+
+        Raises:
+            EngineUnavailable: Docker failed or did not answer; the command may have run.
+        """
+        with _told_apart():
+            try:
+                made = self._client.exec_create(container, list(command))
+                output = bytes(self._client.exec_start(made["Id"]))
+                code = self._client.exec_inspect(made["Id"])["ExitCode"]
+            except APIError as error:
+                if error.status_code in (404, 409):
+                    return None
+                if error.status_code == 400:  # the runtime could not start it: no such program
+                    return Executed(126, _first_line(error.explanation or str(error)))
+                raise
+        return None if code is None else Executed(int(code), output[:4000].decode(errors="replace"))
 
     def run(self, config: Mapping[str, Any], name: str) -> tuple[int, str]:
         """Run a short container to its end and remove it; return its exit code and last output.

@@ -10,7 +10,7 @@ from gpulab_spawner.container import (
     LABEL_WITNESS,
     container_name,
 )
-from gpulab_spawner.engine import ContainerState, Looked
+from gpulab_spawner.engine import ContainerState, Executed, Looked
 from gpulab_spawner.errors import EngineUnavailable
 
 HUB_ID = "0123456789ab"
@@ -68,6 +68,7 @@ class FakeContainers:
     touched: set[str] = field(default_factory=set)
     before: object = lambda operation, container: None
     output: str = "last words\n"
+    executed: object = lambda container, command: Executed(0, "")
 
     def add(self, state):
         self.all[state.id] = self.known[state.id] = state
@@ -92,6 +93,12 @@ class FakeContainers:
     def logs(self, container, lines):
         self._asked("logs", container)
         return self.output
+
+    def execute(self, container, command):
+        self._asked("execute", container)
+        if container not in self.all or not self.all[container].alive:
+            return None
+        return self.executed(container, command)
 
     def stop(self, container, grace_seconds):
         self._asked("stop", container)

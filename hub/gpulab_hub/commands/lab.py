@@ -8,6 +8,7 @@ import time
 
 import click
 import docker
+from sqlalchemy.exc import DBAPIError
 
 from gpulab_hub import settings as site
 from gpulab_hub.commands import emit, json_option, lab_command, open_database
@@ -50,6 +51,7 @@ def look(paths: LabPaths, record: LabRecord, now: float) -> condition.Condition:
     seen = _snapshot(paths)
     age = None if seen is None else max(0.0, now - seen.taken_at)
     count, ledger = _open_leases(paths)
+    notices, maintenance = _health(paths, now)
     return condition.Condition(
         url=record.url,
         answers=answers,
@@ -68,6 +70,8 @@ def look(paths: LabPaths, record: LabRecord, now: float) -> condition.Condition:
             max_age=site.load(paths.config).host.snapshot_max_age_seconds,
             ledger=ledger,
         ),
+        notices=notices,
+        maintenance=maintenance,
     )
 
 
@@ -146,6 +150,24 @@ def _open_leases(paths: LabPaths) -> tuple[int | None, str | None]:
             return len(history.open_leases(connection)), None
     except LabError as error:
         return None, error.message
+
+
+def _health(paths: LabPaths, now: float) -> tuple[tuple[str, ...], str | None]:
+    """Return what admins are to be told of the GPUs; nothing where the ledger does not answer."""
+    from gpulab_hub import history
+    from gpulab_hub.database import reading
+    from gpulab_hub.health import events
+    from gpulab_hub.when import date_and_time
+
+    try:
+        with reading(open_database(paths)) as connection:
+            found, downtime = events.notices(connection), history.downtime(connection)
+            cordons = history.cordons(connection)
+    except (LabError, DBAPIError):
+        return (), None
+    told = [f"{e.device or 'this machine'}: {e.words} ({date_and_time(e.last_at)})" for e in found]
+    told += [f"{c.device} is withheld by {c.by}: {c.reason}" for c in cordons]
+    return tuple(told), downtime.told(now, date_and_time) if downtime else None
 
 
 def _snapshot(paths: LabPaths) -> Inventory | None:

@@ -24,6 +24,8 @@ class Condition:
         snapshot_age: Seconds since the agent's snapshot, None if there is none.
         servers: Number of open leases, None if the ledger does not answer.
         problems: All that is down, in words.
+        notices: What admins are to be told of the GPUs.
+        maintenance: Maintenance that is announced or has begun, in words.
     """
 
     url: str
@@ -36,6 +38,8 @@ class Condition:
     snapshot_age: float | None
     servers: int | None
     problems: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
+    maintenance: str | None = None
 
     def as_json(self) -> dict[str, object]:
         """Return it as JSON types."""
@@ -116,5 +120,8 @@ def text(condition: Condition) -> str:
     simulated = f"SIMULATED {condition.simulated}: " if condition.simulated else ""
     lines.append(f"  gpus     {simulated}{condition.gpus}{age}")
     lines.append(f"  servers  {'not known' if condition.servers is None else condition.servers}")
+    if condition.maintenance:
+        lines.append(f"  {condition.maintenance}")
     lines.extend(f"! {problem}" for problem in condition.problems)
+    lines.extend(f"* {notice}" for notice in condition.notices)
     return "\n".join(lines)

@@ -12,7 +12,8 @@ from gpulab_hub.deploy.machine import CommandFailed, Machine
 from gpulab_hub.deploy.record import LabRecord
 from gpulab_hub.doctor import docker_facts, floors, gather, probes
 from gpulab_hub.doctor.facts import EngineFacts, Facts, GpuFacts, LabFacts
-from gpulab_hub.doctor.injection import Way, choose_injection
+from gpulab_hub.doctor.finding import Finding
+from gpulab_hub.doctor.injection import Way, choose_injection, of_setting
 from gpulab_hub.paths import LabPaths
 from gpulab_hub.settings import Settings
 from gpulab_spawner.engine import Engine
@@ -48,6 +49,14 @@ def injection_way(
     gpu = _gpu(paths, record, settings, now)
     engine, _ = docker_facts.engine_facts(record.engine, _toolkit(machine))
     return choose_injection(gpu, engine, settings.engine.injection)
+
+
+def injection_finding(
+    paths: LabPaths, record: LabRecord, settings: Settings, machine: Machine, now: float
+) -> Finding:
+    """Return what there is to say of the way that GPUs get into containers now; it starts no container."""
+    engine, _ = docker_facts.engine_facts(record.engine, _toolkit(machine))
+    return of_setting(_gpu(paths, record, settings, now), engine, settings.engine.injection)
 
 
 def _gpu(paths: LabPaths, record: LabRecord, settings: Settings, now: float) -> GpuFacts:

@@ -44,14 +44,18 @@ def choose_injection(gpu: GpuFacts, engine: EngineFacts, setting: str = "auto") 
 
 def injection(facts: Facts) -> Finding:
     """Say by which way GPUs get into containers."""
-    if not facts.gpu.expected:
+    return of_setting(facts.gpu, facts.engine, facts.lab.injection)
+
+
+def of_setting(gpu: GpuFacts, engine: EngineFacts, setting: str) -> Finding:
+    """Say by which way GPUs get into containers with a setting of `engine.injection`."""
+    if not gpu.expected:
         return off("injection", "no GPU here, so nothing gets into containers")
-    setting = facts.lab.injection
-    way = choose_injection(facts.gpu, facts.engine, setting)
+    way = choose_injection(gpu, engine, setting)
     if way is None:
-        reasons = "; ".join(f"{w}: {unsound(w, facts.gpu, facts.engine)}" for w in WAYS)
+        reasons = "; ".join(f"{w}: {unsound(w, gpu, engine)}" for w in WAYS)
         return fail("injection", f"no way to get GPUs into containers ({reasons})", "Mend one of them.")
-    problem = unsound(way, facts.gpu, facts.engine)
+    problem = unsound(way, gpu, engine)
     if problem:
         return fail(
             "injection",

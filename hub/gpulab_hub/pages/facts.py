@@ -1,11 +1,12 @@
 """What every page of the lab knows: the variable `gpulab` of the templates.
 
-It is fixed when the hub starts. What changes while people look is polled (`gpulab_hub.pages.handlers`).
+It is fixed when the hub starts, but for the line on maintenance. What changes while people look is polled
+(`gpulab_hub.pages.handlers`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -24,6 +25,7 @@ def lab_facts(
     assets: Mapping[str, str],
     password_page: bool = False,
     gpus_page: bool = False,
+    maintenance: Callable[[], str | None] = lambda: None,
 ) -> dict[str, object]:
     """Return what goes into JupyterHub's template_vars.
 
@@ -35,6 +37,7 @@ def lab_facts(
         assets: Name of a static file to its address below the hub (`gpulab_hub.pages.assets`).
         password_page: Whether the lab keeps local accounts, whose owners can change their password.
         gpus_page: Whether the GPUs page is served.
+        maintenance: Gives what every page tells of maintenance, None for nothing; it must not wait.
     """
     return {
         "gpulab": {
@@ -44,6 +47,7 @@ def lab_facts(
             "assets": dict(assets),
             "password_page": password_page,
             "gpus_page": gpus_page,
+            "maintenance": maintenance,
         }
     }
 

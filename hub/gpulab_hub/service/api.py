@@ -3,41 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
-from gpulab_hub.service import openapi
+from gpulab_hub.service import care_api, openapi
+from gpulab_hub.service.endpoint import API as API
+from gpulab_hub.service.endpoint import PREFIX as PREFIX
+from gpulab_hub.service.endpoint import Endpoint as Endpoint
 from gpulab_hub.service.handlers import Api, Missing
-from gpulab_hub.service.wire import Devices, End, Health, LeaseInfo, Leases, Model, Problem, Quarantine
-
-PREFIX = "/services/gpulab/"
-API = f"{PREFIX}api/v1/"
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """One method of one address, as openapi.json tells it.
-
-    Attributes:
-        method: HTTP method.
-        path: Address below the API's, with {names}.
-        about: What it does, in a sentence.
-        answers: Model of its answer, None for an empty one.
-        status: Status of its answer.
-        takes: Model of the request's body, if it has one.
-        public: Whether it answers to everybody.
-    """
-
-    method: str
-    path: str
-    about: str
-    answers: type[Model] | None
-    status: int = 200
-    takes: type[Model] | None = None
-    public: bool = False
-
+from gpulab_hub.service.wire import Devices, End, Health, LeaseInfo, Leases, Problem, Quarantine
 
 ENDPOINTS = (
     Endpoint("get", "devices", "The devices of this machine, and who holds them.", Devices),
@@ -46,6 +21,7 @@ ENDPOINTS = (
     Endpoint("delete", "leases/{id}", "End a lease of your own, or as an admin any.", LeaseInfo, 202, End),
     Endpoint("get", "quarantine", "For admins: containers that no lease answers for.", Quarantine),
     Endpoint("delete", "quarantine/{id}", "For admins: end a container in quarantine.", None, 204),
+    *care_api.ENDPOINTS,
     Endpoint("get", "healthz", "How the service is.", Health, public=True),
     Endpoint("get", "openapi.json", "This description.", None, public=True),
 )
@@ -133,6 +109,7 @@ def routes(arguments: dict[str, Any]) -> list[Route]:
         ("leases/([0-9A-Za-z_-]+)", LeaseHandler),
         ("quarantine", QuarantineHandler),
         ("quarantine/([0-9a-f]{64})", QuarantinedHandler),
+        *care_api.ROUTES,
         ("healthz", HealthHandler),
         (r"openapi\.json", OpenApiHandler),
     ]

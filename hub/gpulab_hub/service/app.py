@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tornado.httpserver import HTTPServer
 from tornado.web import Application
 
-from gpulab_hub.service import api, page
+from gpulab_hub.service import api, care_page, page
 from gpulab_hub.service.handlers import Callback, NotFound
 from gpulab_hub.service.lab import ServiceLab
 from gpulab_hub.service.loop import Loop
@@ -53,6 +53,7 @@ def application(lab: ServiceLab, where: Where) -> Application:
     return Application(
         [
             *api.routes(arguments),
+            *care_page.routes(arguments),
             *page.routes(arguments),
             (f"{api.PREFIX}oauth_callback", Callback, arguments),
         ],
@@ -76,9 +77,10 @@ async def serve(lab: ServiceLab, where: Where) -> None:
         loop.add_signal_handler(number, ended.set)
     server = HTTPServer(application(lab, where), max_body_size=MOST_BODY, max_buffer_size=2 * MOST_BODY)
     server.listen(where.port, "127.0.0.1")
-    rounds = asyncio.create_task(Loop(lab).run())
+    tasks = [asyncio.create_task(Loop(lab).run()), asyncio.create_task(care_page.probing(lab))]
     log.info("The service listens on 127.0.0.1:%d", where.port)
     await ended.wait()
     server.stop()
-    rounds.cancel()
+    for task in tasks:
+        task.cancel()
     await server.close_all_connections()

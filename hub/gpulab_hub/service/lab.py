@@ -15,6 +15,7 @@ from gpulab_hub.history import Record
 from gpulab_hub.ledger import Ledger
 from gpulab_hub.lifecycle import Actor, Cause
 from gpulab_hub.reconciler import Reconciler, Report
+from gpulab_hub.service.care import Care
 from gpulab_hub.service.view import devices_view, lease_view, quarantine_view
 from gpulab_hub.service.wire import Devices, Health, LeaseInfo, Leases, Quarantine
 from gpulab_hub.visible import Viewer, may_end, may_know_ending
@@ -58,6 +59,7 @@ class ServiceLab:
         interval: Seconds from one round of the reconcile loop to the next.
         facts: What every page knows (`gpulab_hub.pages.facts`).
         clock: Unix time in seconds.
+        care: Health and maintenance of the GPUs.
         report: What the last round came to.
         wake: Lets the next round begin now.
     """
@@ -70,6 +72,7 @@ class ServiceLab:
     interval: float
     facts: dict[str, object]
     clock: Callable[[], float] = time.time
+    care: Care | None = None
     report: Report | None = field(default=None)
     wake: Callable[[], None] = field(default=lambda: None)
 
@@ -86,7 +89,9 @@ class ServiceLab:
         """Return the open leases of everybody."""
         with reading(self.database) as connection:
             records = history.open_leases(connection)
-        return Leases(leases=[lease_view(record, viewer) for record in records])
+            downtime = history.downtime(connection)
+        now = self.clock()
+        return Leases(leases=[lease_view(record, viewer, downtime, now) for record in records])
 
     def past(self, viewer: Viewer) -> Leases:
         """Return the viewer's own ended leases, the newest first."""
@@ -102,7 +107,8 @@ class ServiceLab:
         Raises:
             NoSuchLease: There is none.
         """
-        return lease_view(self._find(viewer, lease_id), viewer)
+        found = self._find(viewer, lease_id)
+        return lease_view(found, viewer, self.book.standing().downtime, self.clock())
 
     def end(self, viewer: Viewer, lease_id: str, reason: str) -> LeaseInfo:
         """Let a lease end: its server is stopped and removed by the reconcile loop, soon.
@@ -122,6 +128,12 @@ class ServiceLab:
         with self.book.turn() as turn:
             ledger.begin_closing(turn, lease_id, Cause.ASKED, words, self.clock(), Actor.PERSON)
         self.wake()
+
+    def round(self) -> None:
+        """Bring ledger and containers together, then look after the GPUs. Blocking."""
+        self.report = self.reconciler.once()
+        if self.care is not None:
+            self.care.look(self.clock())
 
     def quarantine(self, viewer: Viewer) -> Quarantine:
         """Return the containers that need an admin.

@@ -29,7 +29,7 @@ class Loop:
         while True:
             self._wanted.clear()
             try:
-                self._lab.report = await asyncio.to_thread(self._lab.reconciler.once)
+                await asyncio.to_thread(self._lab.round)
             except Exception:
                 # Whatever it was, the loop is what repairs the rest: it must go on.
                 log.exception("A round of the reconcile loop failed")

@@ -17,7 +17,7 @@ from jupyterhub._data import DATA_FILES_PATH
 from gpulab_hub.pages.assets import TEMPLATES
 from gpulab_hub.service.handlers import Base, as_error
 from gpulab_hub.service.lab import ServiceLab
-from gpulab_hub.service.wire import Devices, LeaseInfo, Quarantine
+from gpulab_hub.service.wire import CordonInfo, DeviceEvent, Devices, LeaseInfo, Quarantine
 from gpulab_hub.visible import Viewer
 from gpulab_hub.when import say_time
 from gpulab_spawner.errors import LabError
@@ -37,6 +37,8 @@ class GpusView:
         needs_admin: Containers in quarantine and foreign ones; None for who is no admin.
         troubled: Leases with something wrong with their devices, for admins.
         problems: What the service cannot do now, for admins.
+        cordons: What is withheld by somebody's word, for admins.
+        notices: What admins are to be told of the GPUs.
     """
 
     devices: Devices
@@ -45,6 +47,8 @@ class GpusView:
     needs_admin: Quarantine | None
     troubled: list[LeaseInfo]
     problems: list[str]
+    cordons: list[CordonInfo]
+    notices: list[DeviceEvent]
 
 
 def gpus_view(lab: ServiceLab, viewer: Viewer) -> GpusView:
@@ -57,6 +61,8 @@ def gpus_view(lab: ServiceLab, viewer: Viewer) -> GpusView:
         needs_admin=lab.quarantine(viewer) if viewer.is_admin else None,
         troubled=[lease for lease in leases if lease.trouble and not lease.mine],
         problems=lab.health().problems if viewer.is_admin else [],
+        cordons=lab.care.cordons(viewer).cordons if viewer.is_admin and lab.care else [],
+        notices=lab.care.notices() if viewer.is_admin and lab.care else [],
     )
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Literal
 
 from gpulab_hub.admission import View
@@ -21,8 +22,9 @@ from gpulab_hub.service.wire import (
     Quarantine,
     QuarantineInfo,
 )
-from gpulab_hub.standing import Quarantined
+from gpulab_hub.standing import Downtime, Quarantined
 from gpulab_hub.visible import Viewer, may_end, may_know_ending, may_read_output
+from gpulab_hub.when import say_time
 from gpulab_spawner.engine import ContainerState
 from gpulab_spawner.gate import Person
 from gpulab_spawner.placement.devices import Device
@@ -69,8 +71,17 @@ def _device(device: Device, view: View) -> DeviceInfo:
     )
 
 
-def lease_view(record: Record, viewer: Viewer) -> LeaseInfo:
-    """Return a lease as a viewer may know it."""
+def lease_view(record: Record, viewer: Viewer, downtime: Downtime | None = None, now: float = 0) -> LeaseInfo:
+    """Return a lease as a viewer may know it.
+
+    Args:
+        record: The lease.
+        viewer: Who looks.
+        downtime: Maintenance that is announced or has begun: it is told beside the end that was declared.
+        now: Unix time in seconds.
+    """
+    if downtime is not None and not any(downtime.covers(d.key) for d in record.devices):
+        downtime = None
     owner = record.person_id
     knows = may_know_ending(viewer, owner)
     ended = knows and record.closed_at is not None
@@ -93,6 +104,10 @@ def lease_view(record: Record, viewer: Viewer) -> LeaseInfo:
         mine=viewer.owns(owner),
         may_end=record.closed_at is None and may_end(viewer, owner),
         trouble=record.trouble if knows else None,
+        maintenance_at=downtime.begins_at if downtime and record.closed_at is None else None,
+        maintenance=downtime.for_holder(partial(say_time, now=now))
+        if downtime and record.closed_at is None
+        else None,
         closed_at=record.closed_at,
         ended_at=record.ended_at if knows else None,
         ending=told(record.cause, record.exit_code, record.close_reason) if ended else None,

@@ -93,6 +93,8 @@ class LeaseInfo(Model):
     mine: bool
     may_end: bool
     trouble: str | None
+    maintenance_at: float | None
+    maintenance: str | None
     closed_at: float | None
     ended_at: float | None
     ending: str | None
@@ -135,6 +137,57 @@ class Quarantine(Model):
 
     quarantined: list[QuarantineInfo]
     foreign: list[ForeignInfo]
+
+
+class DeviceEvent(Model):
+    """Something that happened to a GPU."""
+
+    id: int
+    at: float
+    last_at: float
+    count: int
+    device: str
+    kind: str
+    xid: int | None
+    lease: str | None
+    words: str
+    notice: bool
+
+
+class DeviceEvents(Model):
+    """What happened to the GPUs, the newest first."""
+
+    events: list[DeviceEvent]
+
+
+class CordonInfo(Model):
+    """A device that is withheld by somebody's word."""
+
+    device: str
+    reason: str
+    by: str
+    since: float
+
+
+class Cordons(Model):
+    """What is withheld."""
+
+    cordons: list[CordonInfo]
+
+
+class CordonWish(Model):
+    """Why a device is to be withheld."""
+
+    reason: str = ""
+
+
+class Maintenance(Model):
+    """Maintenance that is announced or has begun; all null if there is none."""
+
+    begins_at: float | None = None
+    begun: bool = False
+    words: str | None = None
+    devices: list[str] = []
 
 
 class Health(Model):
