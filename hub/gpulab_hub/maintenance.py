@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from sqlalchemy import Connection, insert, select, update
 
 from gpulab_hub import history
+from gpulab_hub.database import reading
 from gpulab_hub.health import events
 from gpulab_hub.health.events import News
+from gpulab_hub.health.known import Work
 from gpulab_hub.ledger import Ledger, Turn
 from gpulab_hub.schema import MaintenanceRow
 from gpulab_hub.standing import Downtime, OpenLease, Standing
@@ -29,6 +30,8 @@ from gpulab_spawner.telemetry.readings import Orders
 
 log = logging.getLogger(__name__)
 
+JUST_OVER_SECONDS = 600.0
+"""How long after maintenance a change counts as its doing."""
 _WORDS_LENGTH = 200
 
 
@@ -204,16 +207,19 @@ class Maintenance:
             log.warning("Whether maintenance is on is not known now: %s", error)
         return self._last
 
-    def expected(self, now: float) -> Callable[[str], bool]:
-        """Return what tells whether a GPU or device (its key) is being worked on. Blocking.
+    def work(self, now: float) -> Work:
+        """Return what is being worked on. Blocking.
 
         Raises:
             LedgerUnavailable: The database does not answer.
         """
-        downtime = self._book.standing().downtime
-        if downtime is None or not downtime.begun(now):
-            return lambda key: False
-        return downtime.covers
+        with reading(self._book.engine) as connection:
+            past = newest(connection, self._node)
+        if past is None or not past.downtime.begun(now):
+            return Work()
+        if past.ended_at is None:
+            return Work(going_on=past.downtime)
+        return Work(just_over=past.downtime if now - past.ended_at < JUST_OVER_SECONDS else None)
 
     def banner(self, now: float) -> str | None:
         """Return what every page tells of it. Blocking.

@@ -5,7 +5,7 @@ Compared with a snapshot that may be relied on; kept in the table known_gpus.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Select, delete, insert, select, update
 from gpulab_hub.health.differences import layout_of
 from gpulab_hub.health.events import Audience, News
 from gpulab_hub.schema import KnownGpu
+from gpulab_hub.standing import Downtime
 from gpulab_spawner.placement.devices import Gpu
 from gpulab_spawner.placement.inventory import Inventory
 
@@ -33,6 +34,27 @@ class Known:
     driver: str | None
     first_at: float
     gone_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is being worked on, where changes are wanted.
+
+    Attributes:
+        going_on: Maintenance that has begun.
+        just_over: Maintenance that ended a moment ago: what it changed is seen only now.
+    """
+
+    going_on: Downtime | None = None
+    just_over: Downtime | None = None
+
+    def wanted(self, uuid: str) -> bool:
+        """Return whether a change of a GPU is wanted: it is written down, and nobody is told."""
+        return any(each is not None and each.covers(uuid) for each in (self.going_on, self.just_over))
+
+    def away(self, uuid: str) -> bool:
+        """Return whether a GPU that is absent is not missed yet."""
+        return self.going_on is not None and self.going_on.covers(uuid)
 
 
 _COLUMNS: Select[*tuple[Any, ...]] = select(
@@ -58,7 +80,7 @@ def forget(connection: Connection, uuid: str) -> bool:
 
 
 def compare(
-    known: dict[str, Known], seen: Inventory, now: float, expected: Callable[[str], bool]
+    known: dict[str, Known], seen: Inventory, now: float, work: Work
 ) -> tuple[list[Known], list[News]]:
     """Return the rows that changed, and what to tell of it. Pure.
 
@@ -66,8 +88,7 @@ def compare(
         known: The GPUs of this node that are known.
         seen: A snapshot that may be relied on.
         now: Unix time in seconds.
-        expected: Whether a GPU (its UUID) is in maintenance, where changes are wanted: they are written down
-            and nobody is told; and one that is absent is not missed.
+        work: What is being worked on.
     """
     rows: list[Known] = []
     news: list[News] = []
@@ -76,17 +97,17 @@ def compare(
         row, said = _seen(gpu, known.get(gpu.uuid), seen, now)
         if row is not None:
             rows.append(row)
-        audience: Audience = "log" if expected(gpu.uuid) else "admins"
+        audience: Audience = "log" if work.wanted(gpu.uuid) else "admins"
         news += (News(gpu.uuid, kind, audience, words, now) for kind, words in said)
         if gpu.uuid not in known and known:
             old = _place_taken(gpu, known, present)
             news.append(_new(gpu, old, now))
     for uuid, was in known.items():
-        if uuid not in present and was.gone_at is None and not expected(uuid):
+        if uuid not in present and was.gone_at is None and not work.away(uuid):
             rows.append(Known(**{**_fields(was), "gone_at": now}))
             words = f"{was.model or 'GPU'} at {was.pci_bus_id or 'an unknown place'} is not there any more"
             news.append(News(uuid, "gone", "admins", words, now))
-    return rows, [*_driver(known, seen, now), *news]
+    return rows, [*_driver(known, seen, now, work), *news]
 
 
 def write(connection: Connection, rows: list[Known]) -> None:
@@ -126,11 +147,12 @@ def _seen(
     return (row if row != was else None), said
 
 
-def _driver(known: dict[str, Known], seen: Inventory, now: float) -> Iterator[News]:
+def _driver(known: dict[str, Known], seen: Inventory, now: float, work: Work) -> Iterator[News]:
     was = {row.driver for row in known.values() if row.driver and row.gone_at is None}
     if seen.driver_version and was and seen.driver_version not in was:
         words = f"the driver was changed: {', '.join(sorted(was))} -> {seen.driver_version}"
-        yield News(MACHINE, "driver", "admins", words, now)
+        wanted = any(work.wanted(uuid) for uuid in known)
+        yield News(MACHINE, "driver", "log" if wanted else "admins", words, now)
 
 
 def _place_taken(gpu: Gpu, known: dict[str, Known], present: set[str]) -> Known | None:

@@ -21,6 +21,7 @@ from gpulab_hub import history, ledger
 from gpulab_hub.database import reading, writing
 from gpulab_hub.health import cordons, events, known, rules
 from gpulab_hub.health.events import Audience, Keeping, News
+from gpulab_hub.health.known import Work
 from gpulab_hub.health.rules import GpuHealth, Limits, Verdict, judge, stands
 from gpulab_hub.health.xid import Whose
 from gpulab_hub.ledger import Ledger, Turn
@@ -159,29 +160,29 @@ class Watch:
         news = News(verdict.gpu, f"{verdict.rule}_over"[:16], audience, words, verdict.at)
         events.add(connection, self.node, news, self.keeping.repeat_minutes)
 
-    def look(self, now: float, expected: Callable[[str], bool] = lambda uuid: False) -> None:
+    def look(self, now: float, work: Work | None = None) -> None:
         """Compare the snapshot with the GPUs that are known, and tidy the log up now and then. Blocking.
 
         Args:
             now: Unix time in seconds.
-            expected: Whether a GPU is in maintenance.
+            work: What is being worked on.
 
         Raises:
             LedgerUnavailable: The database does not answer.
         """
         seen = self.inventory()
         if seen is not None and seen.problem is None:
-            self._compare(seen, now, expected)
+            self._compare(seen, now, work or Work())
         if not 0 <= now - self._tidied < TIDY_SECONDS:
             with writing(self.book.engine) as connection:
                 events.tidy(connection, now, self.keeping)
             self._tidied = now
 
-    def _compare(self, seen: Inventory, now: float, expected: Callable[[str], bool]) -> None:
+    def _compare(self, seen: Inventory, now: float, work: Work) -> None:
         with reading(self.book.engine) as connection:
             before = known.read(connection)
         mine = {uuid: row for uuid, row in before.items() if row.node == seen.node}
-        rows, news = known.compare(mine, seen, now, expected)
+        rows, news = known.compare(mine, seen, now, work)
         if not rows and not news:
             return
         with writing(self.book.engine) as connection:

@@ -72,7 +72,7 @@ class Care:
         Raises:
             LedgerUnavailable: The database does not answer.
         """
-        self.watch.look(now, self.maintenance.expected(now))
+        self.watch.look(now, self.maintenance.work(now))
 
     def events(self, viewer: Viewer, limit: int = 100, device: str | None = None) -> wire.DeviceEvents:
         """Return what happened to the GPUs.

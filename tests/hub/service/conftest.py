@@ -15,12 +15,15 @@ from tornado.httpclient import AsyncHTTPClient, HTTPRequest
 from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
 
+from gpulab_hub.health.watch import Watch
 from gpulab_hub.ledger import Ledger
+from gpulab_hub.maintenance import Maintenance
 from gpulab_hub.pages.assets import assets
 from gpulab_hub.pages.facts import lab_facts
 from gpulab_hub.service import lab as service_lab
 from gpulab_hub.service.api import API, PREFIX
 from gpulab_hub.service.app import Where, application
+from gpulab_hub.service.care import Care
 from gpulab_hub.service.lab import ServiceLab
 
 FACTS = lab_facts(
@@ -74,6 +77,12 @@ def world(sqlite_lab, monkeypatch):
     return world
 
 
+def care_of(world):
+    book = Ledger(world.lab.engine)
+    watch = Watch(book, "node", lambda: world.lab.inventory, clock=world.lab.clock)
+    return Care("node", book, watch, Maintenance(book, "node"))
+
+
 @pytest.fixture
 async def service(world):
     hub = WhoHub()
@@ -86,6 +95,7 @@ async def service(world):
         interval=5.0,
         facts=FACTS,
         clock=world.lab.clock,
+        care=care_of(world),
     )
     socket, port = bind_unused_port()
     server = HTTPServer(application(lab, Where(port, hub.api, "t" * 32)))
