@@ -48,7 +48,7 @@ from gpulab_spawner.container import (
     LABEL_WITNESS,
     container_name,
 )
-from gpulab_spawner.engine import ContainerState, Executed, Looked, unix_time
+from gpulab_spawner.engine import ContainerState, Looked, unix_time
 from gpulab_spawner.errors import LabError
 from gpulab_spawner.gate import Ended, Lease, LeaseRequest, Person
 from gpulab_spawner.placement.devices import Device
@@ -74,7 +74,7 @@ class Containers(Protocol):
     def logs(self, container: str, lines: int) -> str:
         """Return the last lines of its output."""
 
-    def execute(self, container: str, command: Sequence[str]) -> Executed | None:
+    def execute(self, container: str, command: Sequence[str], seconds: float) -> int | None:
         """Run a command in it."""
 
     def stop(self, container: str, grace_seconds: int) -> None:
@@ -107,9 +107,9 @@ class LateEngine:
         """As `Containers` says."""
         return self._engine().logs(container, lines)
 
-    def execute(self, container: str, command: Sequence[str]) -> Executed | None:
+    def execute(self, container: str, command: Sequence[str], seconds: float) -> int | None:
         """As `Containers` says."""
-        return self._engine().execute(container, command)
+        return self._engine().execute(container, command, seconds)
 
     def stop(self, container: str, grace_seconds: int) -> None:
         """As `Containers` says."""

@@ -10,7 +10,7 @@ from gpulab_spawner.container import (
     LABEL_WITNESS,
     container_name,
 )
-from gpulab_spawner.engine import ContainerState, Executed, Looked
+from gpulab_spawner.engine import ContainerState, Looked
 from gpulab_spawner.errors import EngineUnavailable
 
 HUB_ID = "0123456789ab"
@@ -68,7 +68,7 @@ class FakeContainers:
     touched: set[str] = field(default_factory=set)
     before: object = lambda operation, container: None
     output: str = "last words\n"
-    executed: object = lambda container, command: Executed(0, "")
+    executed: object = lambda container, command: 0
 
     def add(self, state):
         self.all[state.id] = self.known[state.id] = state
@@ -94,7 +94,7 @@ class FakeContainers:
         self._asked("logs", container)
         return self.output
 
-    def execute(self, container, command):
+    def execute(self, container, command, seconds):
         self._asked("execute", container)
         if container not in self.all or not self.all[container].alive:
             return None

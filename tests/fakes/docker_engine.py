@@ -130,6 +130,8 @@ class FakeEngine:
         hits: How often each kind of fault was met.
         touched: What was asked to be started, stopped or removed: operation, container, whether it ran.
         clock: Tells the Unix time of what happens here.
+        execution_code: Exit code of commands in containers.
+        execution_looks: For how many looks a command still runs.
     """
 
     socket: Path
@@ -148,6 +150,8 @@ class FakeEngine:
     hits: Counter[str] = field(default_factory=Counter)
     touched: list[tuple[str, FakeContainer, bool]] = field(default_factory=list)
     clock: Callable[[], float] = lambda: 1767323045.0
+    execution_code: int = 0
+    execution_looks: int = 0
     late: list[Callable[[], object]] = field(default_factory=list)
 
     @property
@@ -202,6 +206,9 @@ _ROUTES = [
     ("POST", r"/containers/(?P<key>[^/]+)/wait", "wait"),
     ("GET", r"/containers/(?P<key>[^/]+)/logs", "logs"),
     ("DELETE", r"/containers/(?P<key>[^/]+)", "remove"),
+    ("POST", r"/containers/(?P<key>[^/]+)/exec", "exec_create"),
+    ("POST", r"/exec/(?P<key>[^/]+)/start", "exec_start"),
+    ("GET", r"/exec/(?P<key>[^/]+)/json", "exec_inspect"),
     ("GET", r"/images/(?P<key>.+)/json", "image"),
     ("GET", r"/version", "version"),
 ]
@@ -327,6 +334,24 @@ class _Handler(BaseHTTPRequestHandler):
         if container.alive:
             self.engine.end(container, 143)
         return 204, None
+
+    def _exec_create(self, key: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
+        container = self.engine.find(key)
+        if container is None:
+            return 404, {"message": f"No such container: {key}"}
+        if container.status != "running":
+            return 409, {"message": f"Container {key} is not running"}
+        return 201, {"Id": container.id}
+
+    def _exec_start(self, key: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
+        if not body["Detach"]:
+            return 501, {"message": "the fake engine has no output of commands"}
+        return 200, None
+
+    def _exec_inspect(self, key: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
+        running = self.engine.execution_looks > 0
+        self.engine.execution_looks -= 1
+        return 200, {"Running": running, "ExitCode": None if running else self.engine.execution_code}
 
     def _wait(self, key: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
         container = self.engine.find(key)

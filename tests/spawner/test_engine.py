@@ -39,6 +39,41 @@ def test_only_a_404_is_gone(engine):
     assert engine.logs("nobody-has-this-name") == ""
 
 
+def test_a_command_in_a_container_is_waited_for_and_its_exit_code_told(engine, fake):
+    made = engine.create(CONFIG, "one")
+    assert engine.execute(made, ["true"], 5) is None  # it does not run
+    engine.start(made)
+    fake.execution_code, fake.execution_looks = 20, 3
+    assert engine.execute(made, ["true"], 5) == 20
+    assert engine.execute("nobody-has-this-name", ["true"], 5) is None
+
+
+def test_a_command_that_does_not_end_is_unknown(engine, fake):
+    made = engine.create(CONFIG, "one")
+    engine.start(made)
+    fake.execution_looks = 1000
+    with pytest.raises(EngineUnavailable, match="did not end within 2 s"):
+        engine.execute(made, ["sleep", "100"], 2)
+
+
+@pytest.mark.parametrize("status", [400, 404, 409])
+def test_a_program_that_the_container_does_not_have_says_nothing(engine, fake, status):
+    made = engine.create(CONFIG, "one")
+    engine.start(made)
+    fake.fault = Refuses("exec_start", status, "OCI runtime exec failed: no such file")
+    assert engine.execute(made, ["nothing"], 5) is None
+
+
+@pytest.mark.parametrize("fault", [AnswersServerError, DropsTheConnection, NeverAnswers])
+@pytest.mark.parametrize("operation", ["exec_create", "exec_start", "exec_inspect"])
+def test_a_fault_while_a_command_runs_is_unknown(engine, fake, fault, operation):
+    made = engine.create(CONFIG, "one")
+    engine.start(made)
+    fake.fault = fault(operation)
+    with pytest.raises(EngineUnavailable):
+        engine.execute(made, ["true"], 5)
+
+
 @pytest.mark.parametrize("fault", [AnswersServerError, DropsTheConnection, NeverAnswers])
 @pytest.mark.parametrize("operation", ["inspect", "start", "stop", "remove", "create", "image"])
 def test_a_fault_of_the_engine_is_unknown_and_worded(engine, fake, fault, operation):

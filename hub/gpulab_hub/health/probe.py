@@ -19,26 +19,26 @@ from typing import Protocol
 from gpulab_hub.ledger import Ledger
 from gpulab_hub.lifecycle import State
 from gpulab_hub.standing import OpenLease
-from gpulab_spawner.engine import Executed
 from gpulab_spawner.errors import LabError
 
 log = logging.getLogger(__name__)
 
-LOST, WELL, NO_NODE = "lost", "well", "none"
-PROGRAM = (
-    "import errno,glob,os,signal\n"
-    "signal.alarm(10)\n"
-    "said='none'\n"
-    "for path in sorted(glob.glob('/dev/nvidia[0-9]*')):\n"
-    " try:\n"
-    "  os.close(os.open(path,os.O_RDWR|os.O_NONBLOCK|os.O_CLOEXEC))\n"
-    " except OSError as error:\n"
-    "  if error.errno==errno.EPERM:\n"
-    "   said='lost'\n"
-    "   break\n"
-    " said='well'\n"
-    "print(said)\n"
-)
+WELL, LOST, NO_NODE = 0, 20, 21
+"""Exit codes of the program; any other says nothing."""
+SECONDS = 15.0
+PROGRAM = f"""
+import errno, glob, os, signal, sys
+signal.alarm(10)
+code = {NO_NODE}
+for path in glob.glob("/dev/nvidia[0-9]*"):
+    code = {WELL}
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError as error:
+        if error.errno == errno.EPERM:
+            sys.exit({LOST})
+sys.exit(code)
+"""
 COMMAND = ("/opt/lab/bin/python", "-I", "-S", "-c", PROGRAM)
 _AT_ONCE = 4
 _ROUNDS_OF_REST = 10
@@ -48,7 +48,7 @@ _ROUNDS_OF_REST = 10
 class Executes(Protocol):
     """What is asked of an engine (`gpulab_spawner.engine.Engine` does it)."""
 
-    def execute(self, container: str, command: Sequence[str]) -> Executed | None:
+    def execute(self, container: str, command: Sequence[str], seconds: float) -> int | None:
         """Run a command in a running container."""
 
 
@@ -101,14 +101,12 @@ class Probe:
         if lease.container_id is None:
             return None
         try:
-            said = self._engine.execute(lease.container_id, COMMAND)
+            said = self._engine.execute(lease.container_id, COMMAND, SECONDS)
         except LabError as error:
             log.info("The server of lease %s does not tell of its GPU: %s", lease.id[:8], error)
             self._resting[lease.id] = _ROUNDS_OF_REST
             return None
-        if said is None or said.code != 0:
-            return None
-        return {LOST: True, WELL: False}.get(said.output.strip())
+        return None if said is None else {LOST: True, WELL: False}.get(said)
 
     def _note(self, lease: OpenLease, lost: bool) -> None:
         """Tell what is new; after a restart of the service, all is."""
