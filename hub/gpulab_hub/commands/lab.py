@@ -8,6 +8,7 @@ import time
 
 import click
 import docker
+from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from gpulab_hub import settings as site
@@ -154,17 +155,23 @@ def _open_leases(paths: LabPaths) -> tuple[int | None, str | None]:
 
 def _health(paths: LabPaths, now: float) -> tuple[tuple[str, ...], str | None]:
     """Return what admins are to be told of the GPUs; nothing where the ledger does not answer."""
-    from gpulab_hub import history
     from gpulab_hub.database import reading
-    from gpulab_hub.health import events
-    from gpulab_hub.when import date_and_time
 
     try:
         with reading(open_database(paths)) as connection:
-            found, downtime = events.notices(connection), history.downtime(connection)
-            cordons = history.cordons(connection)
-    except (LabError, DBAPIError):
+            return health_of(connection, now)
+    except (LabError, DBAPIError):  # `problems` says it
         return (), None
+
+
+def health_of(connection: Connection, now: float) -> tuple[tuple[str, ...], str | None]:
+    """Return what admins are to be told of the GPUs, and the maintenance that there is, in words."""
+    from gpulab_hub import history
+    from gpulab_hub.health import events
+    from gpulab_hub.when import date_and_time
+
+    found, downtime = events.notices(connection), history.downtime(connection)
+    cordons = history.cordons(connection)
     told = [f"{e.device or 'this machine'}: {e.words} ({date_and_time(e.last_at)})" for e in found]
     told += [f"{c.device} is withheld by {c.by}: {c.reason}" for c in cordons]
     return tuple(told), downtime.told(now, date_and_time) if downtime else None
