@@ -88,6 +88,11 @@ class View:
     downtime: Downtime | None = None
 
     @property
+    def worked_on(self) -> bool:
+        """Whether maintenance has begun, so that the agent may have let go of GPUs."""
+        return self.downtime is not None and self.downtime.begun(self.now)
+
+    @property
     def inventory(self) -> Inventory | None:
         """What is granted from: the snapshot, or for a whole machine in maintenance one that says so."""
         if self.downtime is None or self.downtime.devices:

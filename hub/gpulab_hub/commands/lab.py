@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from math import inf
 
 import click
 import docker
@@ -20,6 +21,8 @@ from gpulab_hub.deploy.machine import ThisMachine
 from gpulab_hub.deploy.record import LabRecord
 from gpulab_hub.deploy.supervisord import SupervisorUnavailable
 from gpulab_hub.paths import LabPaths
+from gpulab_hub.standing import Downtime
+from gpulab_hub.when import date_and_time
 from gpulab_spawner.container import LABEL_LEASE
 from gpulab_spawner.engine import ContainerState, Engine
 from gpulab_spawner.errors import LabError
@@ -52,7 +55,9 @@ def look(paths: LabPaths, record: LabRecord, now: float) -> condition.Condition:
     seen = _snapshot(paths)
     age = None if seen is None else max(0.0, now - seen.taken_at)
     count, ledger = _open_leases(paths)
-    notices, maintenance = _health(paths, now)
+    notices, downtime = _health(paths)
+    worked_on = downtime is not None and downtime.begun(now)
+    oldest = site.load(paths.config).host.snapshot_max_age_seconds
     return condition.Condition(
         url=record.url,
         answers=answers,
@@ -68,11 +73,11 @@ def look(paths: LabPaths, record: LabRecord, now: float) -> condition.Condition:
             answers=answers,
             engine=version,
             age=age,
-            max_age=site.load(paths.config).host.snapshot_max_age_seconds,
+            max_age=inf if worked_on else oldest,  # the agent may have let go of the GPUs
             ledger=ledger,
         ),
         notices=notices,
-        maintenance=maintenance,
+        maintenance=downtime.told(now, date_and_time) if downtime else None,
     )
 
 
@@ -153,28 +158,27 @@ def _open_leases(paths: LabPaths) -> tuple[int | None, str | None]:
         return None, error.message
 
 
-def _health(paths: LabPaths, now: float) -> tuple[tuple[str, ...], str | None]:
+def _health(paths: LabPaths) -> tuple[tuple[str, ...], Downtime | None]:
     """Return what admins are to be told of the GPUs; nothing where the ledger does not answer."""
     from gpulab_hub.database import reading
 
     try:
         with reading(open_database(paths)) as connection:
-            return health_of(connection, now)
+            return health_of(connection)
     except (LabError, DBAPIError):  # `problems` says it
         return (), None
 
 
-def health_of(connection: Connection, now: float) -> tuple[tuple[str, ...], str | None]:
-    """Return what admins are to be told of the GPUs, and the maintenance that there is, in words."""
+def health_of(connection: Connection) -> tuple[tuple[str, ...], Downtime | None]:
+    """Return what admins are to be told of the GPUs in words, and the maintenance that there is."""
     from gpulab_hub import history
     from gpulab_hub.health import events
-    from gpulab_hub.when import date_and_time
 
     found, downtime = events.notices(connection), history.downtime(connection)
     cordons = history.cordons(connection)
     told = [f"{e.device or 'this machine'}: {e.words} ({date_and_time(e.last_at)})" for e in found]
     told += [f"{c.device} is withheld by {c.by}: {c.reason}" for c in cordons]
-    return tuple(told), downtime.told(now, date_and_time) if downtime else None
+    return tuple(told), downtime
 
 
 def _snapshot(paths: LabPaths) -> Inventory | None:

@@ -176,7 +176,7 @@ class ServiceLab:
             now = devices_view(view, self.max_age)
             if now.taken_at is None:
                 problems.append("the agent has written no snapshot of the GPUs")
-            elif not now.fresh:
+            elif not now.fresh and not view.worked_on:
                 problems.append(f"the snapshot of the GPUs is {now.age_seconds:.0f} s old")
         except LabError as error:
             problems.append(error.message)

@@ -207,6 +207,12 @@ def test_heat_is_told_when_it_lasts_and_when_it_is_over():
     assert case.seconds(2, **COOL) == [("throttle", Deed.NOTHING)]
 
 
+def test_heat_that_stays_is_told_once():
+    case = Case()
+    said = [each for _ in range(600) for each in case.second(later=30.0, **HOT)]
+    assert said == [("throttle", Deed.BOTH)]
+
+
 def test_a_moment_of_heat_is_not_told():
     case = Case()
     for _ in range(20):

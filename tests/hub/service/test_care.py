@@ -110,6 +110,15 @@ async def test_a_holder_reads_when_their_server_ends(service, world):
     assert found["maintenance"] in page.body.decode()
 
 
+async def test_an_old_snapshot_is_no_fault_while_the_gpus_are_let_go_of(service, world):
+    announce(world, NOON + 60)
+    service.lab.round()
+    world.lab.now += 59
+    assert (await service.ask("GET", "healthz")).json["problems"] == ["the snapshot of the GPUs is 59 s old"]
+    world.lab.now += 1
+    assert (await service.ask("GET", "healthz")).json["status"] == "ok"
+
+
 async def test_batches_are_judged_and_answered_with_orders(service, world):
     care = service.lab.care
     assert care.take(batch(world, 79), world.lab.now) == Orders()
