@@ -19,6 +19,7 @@ from sqlalchemy import Engine as Database
 from gpulab_hub import driver_files, history
 from gpulab_hub.admission import Admission, Limits, Surroundings
 from gpulab_hub.catalogue import catalogue_of
+from gpulab_hub.containers import Containers, LateEngine
 from gpulab_hub.database import lab_database, reading
 from gpulab_hub.deploy.machine import ThisMachine
 from gpulab_hub.deploy.record import LabRecord
@@ -36,7 +37,7 @@ from gpulab_hub.pages.banner import Line, kept_line
 from gpulab_hub.pages.spawn_page import LabNow
 from gpulab_hub.paths import LabPaths
 from gpulab_hub.people import ensure_person, find_person, people_of_lab
-from gpulab_hub.reconciler import Around, Containers, LateEngine, Reconciler
+from gpulab_hub.reconciler import Around, Reconciler
 from gpulab_hub.reconciler import Site as LoopSite
 from gpulab_hub.service.care import Care
 from gpulab_hub.service.lab import ServiceLab

@@ -14,11 +14,11 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from sqlalchemy.exc import IntegrityError
 
 from gpulab_hub import history, ledger, quarantine
+from gpulab_hub.containers import Containers
 from gpulab_hub.database import reading
 from gpulab_hub.health import events
 from gpulab_hub.ledger import Ledger
@@ -48,7 +48,7 @@ from gpulab_spawner.container import (
     LABEL_WITNESS,
     container_name,
 )
-from gpulab_spawner.engine import ContainerState, Looked, unix_time
+from gpulab_spawner.engine import ContainerState, unix_time
 from gpulab_spawner.errors import LabError
 from gpulab_spawner.gate import Ended, Lease, LeaseRequest, Person
 from gpulab_spawner.placement.devices import Device
@@ -60,69 +60,6 @@ log = logging.getLogger(__name__)
 GRACE_SECONDS = 10
 LAST_LINES = 50
 _AT_ONCE = 8
-
-
-class Containers(Protocol):
-    """What is asked of an engine (`gpulab_spawner.engine.Engine` does it)."""
-
-    def look(self, labels: dict[str, str]) -> Looked:
-        """Return every container that carries all these labels."""
-
-    def inspect(self, container: str) -> ContainerState | None:
-        """Return the state of a container by id or name, None if there is none."""
-
-    def logs(self, container: str, lines: int) -> str:
-        """Return the last lines of its output."""
-
-    def execute(self, container: str, command: Sequence[str], seconds: float) -> int | None:
-        """Run a command in it."""
-
-    def stop(self, container: str, grace_seconds: int) -> None:
-        """End it."""
-
-    def remove(self, container: str) -> None:
-        """Remove it once it has ended, and wait until it is gone."""
-
-
-class LateEngine:
-    """An engine that is reached when it is first needed: the loop begins before Docker does.
-
-    Args:
-        make: Reaches it; raises EngineUnavailable while it does not answer.
-    """
-
-    def __init__(self, make: Callable[[], Containers]) -> None:
-        self._make = make
-        self._made: Containers | None = None
-
-    def look(self, labels: dict[str, str]) -> Looked:
-        """As `Containers` says."""
-        return self._engine().look(labels)
-
-    def inspect(self, container: str) -> ContainerState | None:
-        """As `Containers` says."""
-        return self._engine().inspect(container)
-
-    def logs(self, container: str, lines: int) -> str:
-        """As `Containers` says."""
-        return self._engine().logs(container, lines)
-
-    def execute(self, container: str, command: Sequence[str], seconds: float) -> int | None:
-        """As `Containers` says."""
-        return self._engine().execute(container, command, seconds)
-
-    def stop(self, container: str, grace_seconds: int) -> None:
-        """As `Containers` says."""
-        self._engine().stop(container, grace_seconds)
-
-    def remove(self, container: str) -> None:
-        """As `Containers` says."""
-        self._engine().remove(container)
-
-    def _engine(self) -> Containers:
-        if self._made is None:
-            self._made = self._make()
-        return self._made
 
 
 @dataclass(frozen=True, slots=True)
