@@ -237,7 +237,8 @@ class Engine:
     def execute(self, container: str, command: Sequence[str], seconds: float) -> int | None:
         """Run a command in a running container as its own user, and return its exit code.
 
-        What it prints is not read: docker-py waits for that without a time-out, and a driver may never answer.
+        What it prints is not read: docker-py waits for that without a time-out, and a driver may never
+        answer.
 
         Args:
             container: The container.
