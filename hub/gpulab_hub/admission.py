@@ -160,7 +160,11 @@ class Admission:
             ledger.note_container(turn, lease_id, container_id, name, self._around.clock())
 
     def note_running(self, lease_id: str) -> None:
-        """Record that the server of a lease answers."""
+        """Record that the server of a lease answers.
+
+        Raises:
+            LeaseConflict: The lease is not open any more, or is to end: the container must not run on.
+        """
         with self._ledger.turn() as turn:
             ledger.note_running(turn, lease_id, self._around.clock())
 

@@ -243,13 +243,7 @@ def note_container(
         LeaseConflict: The lease is closed, closing or not there, or has another container: the caller's
             container must not run.
     """
-    lease = turn.standing.leases.get(lease_id)
-    if lease is None or lease.state == State.CLOSING:
-        raise LeaseConflict(
-            "The grant of your server was withdrawn while it started.",
-            next_step="Start it again.",
-            details={"lease": lease_id},
-        )
+    lease = _still_granted(turn, lease_id)
     if lease.container_id == container_id:
         return
     if lease.container_id is not None:
@@ -262,9 +256,13 @@ def note_container(
 
 
 def note_running(turn: Turn, lease_id: str, at: float, actor: Actor = Actor.SPAWNER) -> None:
-    """Record that the server of a lease answers, or was seen again; one that is closed or closing stays."""
-    lease = turn.standing.leases.get(lease_id)
-    if lease is not None and lease.state not in (State.RUNNING, State.CLOSING):
+    """Record that the server of a lease answers, or was seen again; twice is fine.
+
+    Raises:
+        LeaseConflict: The lease is closed, closing or not there: the caller's container must not run on.
+    """
+    lease = _still_granted(turn, lease_id)
+    if lease.state != State.RUNNING:
         _move(turn, lease, State.RUNNING, actor, at)
 
 
@@ -364,6 +362,17 @@ def close(
     turn.connection.execute(_FREE, {"lease": lease_id})
     turn.standing.drop(lease_id)
     return True
+
+
+def _still_granted(turn: Turn, lease_id: str) -> OpenLease:
+    lease = turn.standing.leases.get(lease_id)
+    if lease is None or lease.state == State.CLOSING:
+        raise LeaseConflict(
+            "The grant of your server was withdrawn while it started.",
+            next_step="Start it again.",
+            details={"lease": lease_id},
+        )
+    return lease
 
 
 def _move(

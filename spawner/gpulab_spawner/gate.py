@@ -8,8 +8,9 @@ configuration values, and a deep copy of a function is that function), and calls
 
 `open_lease` either returns a lease or raises a Refusal; the lease exists before its container does.
 `note_ended` comes before the removal, which takes the exit code and the log with it. `close_lease` is called
-only when the engine has said that the container is gone. All but the first two may be called twice, or for a
-lease that another process has closed meanwhile: then they change nothing.
+only when the engine has said that the container is gone. `note_container` and `note_running` raise a Refusal
+for a lease that another process has closed meanwhile, or is closing: the container must go. The others change
+nothing then, and all but the first may be called twice.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ NoteContainer = Callable[[str, str, str], None]
 """Record for a lease id the container's id and name, once it exists."""
 
 NoteRunning = Callable[[str], None]
-"""Record for a lease id that its server answers."""
+"""Record for a lease id that its server answers; raises a Refusal if the lease was withdrawn meanwhile."""
 
 NoteStopping = Callable[[str, str], None]
 """Record for a lease id, before the container is stopped, that its end was asked for, and why in words."""

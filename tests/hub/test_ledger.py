@@ -156,19 +156,28 @@ def test_what_the_life_does_not_know_is_not_written(lab, book):
         assert record(lab) == before
 
 
-def test_a_lease_that_is_closing_takes_no_container(lab, book):
+def test_a_lease_that_is_closing_takes_no_container_and_no_answer(lab, book):
     act(book, ledger.begin_closing, lab.lease.id, Cause.ASKED, "x", NOON, Actor.PERSON)
-    with pytest.raises(LeaseConflict, match="withdrawn while it started"):
-        act(book, ledger.note_container, lab.lease.id, "c" * 64, "x", NOON)
-    act(book, ledger.note_running, lab.lease.id, NOON)
+    for change, *arguments in ((ledger.note_container, "c" * 64, "x", NOON), (ledger.note_running, NOON)):
+        with pytest.raises(LeaseConflict, match="withdrawn while it started"):
+            act(book, change, lab.lease.id, *arguments)
     assert record(lab).state == State.CLOSING
+
+
+def test_an_answer_for_a_lease_that_is_not_open_is_refused(lab, book):
+    lab.close(lab.lease)
+    before = record(lab)
+    for lease_id in (lab.lease.id, "f" * 32):
+        with pytest.raises(LeaseConflict, match="withdrawn while it started") as caught:
+            act(book, ledger.note_running, lease_id, NOON)
+        assert caught.value.details == {"lease": lease_id}
+    assert record(lab) == before
 
 
 def test_changes_of_a_closed_lease_change_nothing(lab, book):
     lab.close(lab.lease)
     before = record(lab)
     for change, *arguments in (
-        (ledger.note_running, NOON),
         (ledger.note_unknown, NOON),
         (ledger.note_ended, Ended(), BOOT, NOON),
         (ledger.note_trouble, "x"),

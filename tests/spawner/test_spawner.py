@@ -16,7 +16,7 @@ from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
 from gpulab_spawner.container import Share, Site
-from gpulab_spawner.errors import LabError, LedgerUnavailable, NoCapacity
+from gpulab_spawner.errors import LabError, LeaseConflict, LedgerUnavailable, NoCapacity
 from gpulab_spawner.gate import Gate, Held, Lease, Person
 from gpulab_spawner.injection import by_cdi
 from gpulab_spawner.placement.devices import Device
@@ -36,6 +36,7 @@ class RememberingGate:
 
     refusal: Exception | None = None
     stopping_fails: Exception | None = None
+    running_fails: Exception | None = None
     waits: threading.Event | None = None
     entered: threading.Event = field(default_factory=threading.Event)
     asked: list = field(default_factory=list)
@@ -59,13 +60,18 @@ class RememberingGate:
         return Gate(
             open_lease=self.open_lease,
             note_container=lambda lease, container, name: self.noted.__setitem__(lease, container),
-            note_running=self.running.append,
+            note_running=self.note_running,
             note_stopping=self.note_stopping,
             note_ended=lambda lease, ended: self.ended.setdefault(lease, ended),
             close_lease=lambda lease, reason: self.closed.setdefault(lease, reason),
             open_lease_of=self.open_lease_of,
             find_person=lambda name: ADA,
         )
+
+    def note_running(self, lease):
+        if self.running_fails:
+            raise self.running_fails
+        self.running.append(lease)
 
     def note_stopping(self, lease, reason):
         if self.stopping_fails:
@@ -314,6 +320,19 @@ async def test_a_start_that_docker_fails_leaves_neither_container_nor_lease(spaw
     await ended_by_hub(spawner)
     assert fake.containers == {}
     assert len(gate.closed) == 1
+
+
+async def test_a_server_whose_lease_was_withdrawn_while_it_started_does_not_run_on(
+    spawner, fake, gate, storage, jupyter
+):
+    gate.running_fails = LeaseConflict("The grant of your server was withdrawn while it started.")
+    with pytest.raises(SpawnRefused, match=r"withdrawn while it started.*\[lease_conflict\]"):
+        await spawner.start()
+    assert fake.calls[-1] == "inspect"  # the container runs; what follows a failed start ends it
+    await ended_by_hub(spawner)
+    assert (fake.containers, storage.files, spawner.lease_id) == ({}, set(), "")
+    assert fake.graces
+    assert list(gate.closed) == [f"{1:032x}"]
 
 
 async def test_a_server_that_ends_before_it_answers_says_its_last_words(spawner, fake, gate):
