@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpulab_hub.doctor import engine_rules, gpu_rules, host_rules
+from gpulab_hub.doctor import engine_rules, gpu_rules, host_rules, service_rules
 from gpulab_hub.doctor.facts import Facts
 from gpulab_hub.doctor.finding import Finding
 from gpulab_hub.doctor.injection import injection
@@ -31,6 +31,7 @@ CHECKS: tuple[Check, ...] = (
     host_rules.local_state,
     host_rules.space,
     host_rules.port,
+    service_rules.service,
     host_rules.inotify,
     host_rules.pids,
     host_rules.files,

@@ -10,7 +10,7 @@ import docker
 
 from gpulab_hub.deploy.machine import CommandFailed, Machine
 from gpulab_hub.deploy.record import LabRecord
-from gpulab_hub.doctor import docker_facts, floors, gather, probes
+from gpulab_hub.doctor import docker_facts, floors, gather, probes, service_health
 from gpulab_hub.doctor.facts import EngineFacts, Facts, GpuFacts, LabFacts
 from gpulab_hub.doctor.finding import Finding
 from gpulab_hub.doctor.injection import Way, choose_injection, of_setting
@@ -39,6 +39,7 @@ def look(paths: LabPaths, record: LabRecord, settings: Settings, machine: Machin
         lab=_lab(paths, record, settings, engine),
         floors=floors.load(),
         month=time.strftime("%Y-%m", time.gmtime(now)),
+        service=service_health.service_facts(paths, record),
     )
 
 

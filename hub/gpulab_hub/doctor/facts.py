@@ -163,6 +163,25 @@ class LabFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceFacts:
+    """What was found of the lab's service.
+
+    Attributes:
+        running: Whether its process is there, None if not known.
+        silent: Why it gave no word of its health, None if it did.
+        release: The release that its process runs.
+        installed: The release that is installed.
+        problems: What it says it cannot do now.
+    """
+
+    running: bool | None = None
+    silent: str | None = None
+    release: str | None = None
+    installed: str = ""
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """All that the rules are told.
 
@@ -173,6 +192,7 @@ class Facts:
         lab: The lab itself.
         floors: Drivers that CUDA releases need.
         month: The current month, `2026-11`.
+        service: The lab's service.
     """
 
     gpu: GpuFacts
@@ -181,3 +201,4 @@ class Facts:
     lab: LabFacts
     floors: Floors
     month: str
+    service: ServiceFacts = field(default_factory=ServiceFacts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 
 from sqlalchemy import Engine as Database
 
@@ -23,6 +24,9 @@ from gpulab_spawner.errors import LabError, Refusal
 
 PAST = 50
 """Ended leases that a list shows."""
+
+RELEASE = version("gpulab")
+"""Read once: after an upgrade the files say what the next process will be, not what this one is."""
 
 
 class NoSuchLease(Refusal):
@@ -192,6 +196,7 @@ class ServiceLab:
             status="degraded" if problems else "ok",
             problems=problems,
             reconciled_at=last.at if last else None,
+            release=RELEASE,
         )
 
     def _find(self, viewer: Viewer, lease_id: str) -> Record:

@@ -196,6 +196,8 @@ class Health(Model):
     status: Literal["ok", "degraded"]
     problems: list[str]
     reconciled_at: float | None
+    release: str
+    """The release that this process runs, which may be older than the one installed."""
 
 
 class End(Model):

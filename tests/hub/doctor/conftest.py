@@ -3,7 +3,16 @@ from dataclasses import replace
 import pytest
 
 from gpulab_hub.doctor import floors
-from gpulab_hub.doctor.facts import CdiFacts, EngineFacts, Facts, GpuFacts, HostFacts, LabFacts, Place
+from gpulab_hub.doctor.facts import (
+    CdiFacts,
+    EngineFacts,
+    Facts,
+    GpuFacts,
+    HostFacts,
+    LabFacts,
+    Place,
+    ServiceFacts,
+)
 
 UUIDS = ("GPU-a", "GPU-b")
 NAMES = frozenset(f"nvidia.com/gpu={u}" for u in UUIDS)
@@ -47,6 +56,7 @@ SOUND = Facts(
     ),
     floors=floors.load(),
     month="2026-11",
+    service=ServiceFacts(running=True, release="0.1.0", installed="0.1.0"),
 )
 
 

@@ -1,6 +1,7 @@
 """The REST API: who is told what, who may end what, and one shape for every error."""
 
 import re
+from importlib.metadata import version
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -105,6 +106,7 @@ async def test_quarantine_is_for_admins(service, world):
 async def test_health_needs_no_name_and_says_what_is_wrong(service, world):
     first = (await service.ask("GET", "healthz")).json
     assert first["problems"] == ["ledger and containers were not compared yet"]
+    assert first["release"] == version("gpulab")
     service.lab.report = world.once()
     assert (await service.ask("GET", "healthz")).json["status"] == "ok"
     world.docker.down = True
