@@ -30,10 +30,11 @@ from gpulab_hub.health.probe import Probe
 from gpulab_hub.health.rules import Limits as HealthLimits
 from gpulab_hub.health.watch import Watch
 from gpulab_hub.ledger import Ledger
-from gpulab_hub.lifecycle import Boot, Deadlines, is_unclean, told
+from gpulab_hub.lifecycle import Boot, Deadlines
 from gpulab_hub.maintenance import Maintenance
 from gpulab_hub.migrations import require_current
 from gpulab_hub.pages.banner import Line, kept_line
+from gpulab_hub.pages.endings import ending_words, home_words
 from gpulab_hub.pages.spawn_page import LabNow
 from gpulab_hub.paths import LabPaths
 from gpulab_hub.people import ensure_person, find_person, people_of_lab
@@ -46,7 +47,6 @@ from gpulab_hub.settings import Settings, SharedDirectory, require_apart
 from gpulab_hub.simulate import injection as simulated
 from gpulab_hub.simulate import stage
 from gpulab_hub.snapshot import SnapshotFile
-from gpulab_hub.when import say_time
 from gpulab_spawner.container import Share, Site
 from gpulab_spawner.engine import Engine
 from gpulab_spawner.errors import (
@@ -98,18 +98,21 @@ class Lab:
 
     def last_end(self, user: str, server: str) -> str:
         """Return how a server ended that came over its owner, in words; "" if it ended well. Blocking."""
+        words = ending_words(self._newest(user, [server])[0], time.time())
+        return f"Your last server {words}." if words else ""
+
+    def endings(self, user: str, servers: Sequence[str]) -> tuple[str, ...]:
+        """Return how those of a user's servers ended that came over them, in words. Blocking."""
+        now = time.time()
+        said = (home_words(*each, now) for each in zip(servers, self._newest(user, servers), strict=True))
+        return tuple(words for words in said if words)
+
+    def _newest(self, user: str, servers: Sequence[str]) -> list[history.Record | None]:
         person = find_person(self.database, user)
         if person is None:
-            return ""
+            return [None] * len(servers)
         with reading(self.database) as connection:
-            newest = history.newest_of(connection, person.id, server)
-        if newest is None or newest.closed_at is None or not is_unclean(newest.cause, newest.exit_code):
-            return ""
-        at = newest.closed_at if newest.ended_at is None else newest.ended_at
-        ending = told(newest.cause, newest.exit_code, newest.close_reason)
-        if ending.startswith("ended "):  # such words have their time in them
-            return f"Your last server {ending.rstrip('.')}."
-        return f"Your last server ended: {ending} at {say_time(at, time.time())}."
+            return [history.newest_of(connection, person.id, server) for server in servers]
 
     def now(self) -> LabNow:
         """Return what can be had at this moment, for the spawn page. Blocking."""

@@ -15,6 +15,7 @@ from gpulab_hub.deploy.record import LabRecord
 from gpulab_hub.hub_api import SCOPES, SERVICE
 from gpulab_hub.pages.assets import TEMPLATES, assets
 from gpulab_hub.pages.banner import Line
+from gpulab_hub.pages.endings import endings_for_pages
 from gpulab_hub.pages.facts import lab_facts
 from gpulab_hub.pages.handlers import handlers
 from gpulab_hub.pages.reading import SharedReading
@@ -114,7 +115,8 @@ def _spawner(c: Any, site: Settings, lab: Lab, shared: SharedReading) -> None:
 
 def _pages(c: Any, record: LabRecord, site: Settings, lab: Lab) -> None:
     c.JupyterHub.template_paths = [str(TEMPLATES)]
-    c.JupyterHub.template_vars = facts_of(record, site, lab.maintenance)
+    facts = facts_of(record, site, lab.maintenance)
+    c.JupyterHub.template_vars = {**facts, "endings": endings_for_pages(lab.endings)}
 
 
 def facts_of(record: LabRecord, site: Settings, maintenance: Line = lambda: None) -> dict[str, object]:

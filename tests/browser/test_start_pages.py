@@ -18,7 +18,7 @@ REFUSE = {"code": "no_capacity", "message": MESSAGE, "next_step": STEP}
 
 @pytest.fixture(autouse=True)
 def offers(lab):
-    lab.scene(refuse=None, hold=False, fail=None, broken=False)
+    lab.scene(refuse=None, hold=False, fail=None, broken=False, endings={})
     lab.offer(pytorch=(NONE, ONE), transformers=(NONE,), plain=(NONE,))
 
 
@@ -178,3 +178,17 @@ def test_static_files_are_cached_by_content_and_nothing_else_is_served(lab, page
         request = requests.Request("GET", f"{lab.url}/hub/gpulab/static/").prepare()
         request.url = f"{lab.url}/hub/gpulab/static/{path}"
         assert session.send(request, timeout=30).status_code in (403, 404), path
+
+
+def test_home_says_how_a_server_ended_and_comes_without(page, lab, name, sign_in):
+    words = "Your server ended: the machine <was> restarted at 14:02."
+    lab.scene(endings={"": words, "of-somebody-else": "Your server ended: no."})
+    page.goto(f"{lab.url}/hub/home")
+    notice = page.locator(".lab-notice")
+    expect(notice).to_have_text(words)
+    expect(page.get_by_role("button", name="Start My Server")).to_be_visible()
+    for scene in ({"endings": {}}, {"broken": True}):
+        lab.scene(**scene)
+        page.goto(f"{lab.url}/hub/home")
+        expect(page.get_by_role("button", name="Start My Server")).to_be_visible()
+        expect(notice).to_have_count(0)

@@ -11,6 +11,7 @@ from jupyterhub.auth import DummyAuthenticator
 from jupyterhub.spawner import SimpleLocalProcessSpawner
 
 from gpulab_hub.pages.assets import TEMPLATES, assets
+from gpulab_hub.pages.endings import endings_for_pages
 from gpulab_hub.pages.facts import lab_facts
 from gpulab_hub.pages.handlers import handlers
 from gpulab_hub.pages.reading import SharedReading
@@ -37,6 +38,13 @@ def read_lab():
         raise RuntimeError("the scene broke the reading")
     offers = {slug: tuple(Offer(**o) for o in offers) for slug, offers in now["offers"].items()}
     return LabNow(offers=offers, taken_at=time.time() - now["age"])
+
+
+def read_endings(user, servers):
+    if scene().get("broken"):
+        raise errors.LedgerUnavailable("the scene broke the ledger")
+    found = scene().get("endings") or {}
+    return [found[server] for server in servers if server in found]
 
 
 class SceneAuthenticator(DummyAuthenticator):
@@ -100,7 +108,7 @@ c.Spawner.options_form = spawn_form(READING, CATALOGUE, lambda user, server: LAS
 c.Spawner.options_from_form = options_from_form
 c.Spawner.apply_user_options = lambda spawner, options: None
 c.JupyterHub.template_paths = [str(TEMPLATES)]
-c.JupyterHub.template_vars = lab_facts(
+c.JupyterHub.template_vars = {"endings": endings_for_pages(read_endings)} | lab_facts(
     **{
         "name": "GPU Lab",
         "address": "127.0.0.1",
