@@ -82,6 +82,11 @@ class Accounts:
         self.min_length = min_length
         self._hasher = hasher or PasswordHasher()
 
+    @property
+    def engine(self) -> Engine:
+        """The lab's own database."""
+        return self._engine
+
     def add(self, entries: Sequence[Entry], now: float, expires_at: float) -> tuple[Invitation, ...]:
         """Make accounts, each with an open invitation: all of them or none.
 

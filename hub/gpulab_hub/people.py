@@ -93,27 +93,6 @@ def ensure_person(engine: Engine, name: str, now: float, uid_base: int) -> Perso
     )
 
 
-def rename_person(engine: Engine, old: str, new: str) -> Person:
-    """Give a person another name; id, uid and slug stay.
-
-    Raises:
-        NameRefused: Nobody has the old name, somebody has the new one, or the lab does not carry it.
-    """
-    trouble = names.problem(new)
-    if trouble:
-        raise NameRefused(f"The name {names.shown(new)} is not accepted: {trouble}.")
-    try:
-        with writing(engine) as connection, Session(connection) as session:
-            row = session.scalar(select(Row).where(Row.name == old))
-            if row is None:
-                raise NameRefused(f"Nobody has the name {names.shown(old)}.")
-            row.name = row.last_name = new
-            session.flush()
-            return _person(row)
-    except IntegrityError:
-        raise NameRefused(f"Somebody has the name {names.shown(new)} already.") from None
-
-
 def remove_person(engine: Engine, name: str, now: float) -> bool:
     """Free a name; its person keeps id, uid, slug and files. Return whether anybody had it."""
     with writing(engine) as connection:

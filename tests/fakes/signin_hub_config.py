@@ -42,6 +42,7 @@ c.JupyterHub.template_vars = {
     }
 }
 c.JupyterHub.spawner_class = SmallServer
+c.JupyterHub.allow_named_servers = True
 c.JupyterHub.bind_url = f"http://127.0.0.1:{os.environ['SIGNIN_PORT']}"
 c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{os.environ['SIGNIN_HUB_PORT']}"
 c.ConfigurableHTTPProxy.api_url = f"http://127.0.0.1:{os.environ['SIGNIN_PROXY_PORT']}"
@@ -54,6 +55,6 @@ c.JupyterHub.load_roles = [
     {
         "name": "gpulab-cli",
         "services": ["gpulab-cli"],
-        "scopes": ["delete:users", "read:users:name", "delete:servers"],
+        "scopes": ["admin:users", "servers"],
     }
 ]

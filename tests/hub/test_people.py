@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.accounts_database import open_new
 
-from gpulab_hub.people import ensure_person, find_person, remove_person, rename_person, slug_of
+from gpulab_hub.people import ensure_person, find_person, remove_person, slug_of
 from gpulab_spawner.errors import NameRefused
 
 BASE = 200_000
@@ -82,24 +82,6 @@ def test_who_takes_a_freed_name_is_somebody_new(engine):
     remove_person(engine, "ada", 4.0)
     third = ensure_person(engine, "ada", 5.0, BASE)
     assert len({first.slug, second.slug, third.slug}) == 3
-
-
-def test_a_renamed_person_keeps_everything_but_the_name(engine):
-    ada = ensure_person(engine, "ada", 1.0, BASE)
-    renamed = rename_person(engine, "ada", "ada.l")
-    assert (renamed.id, renamed.uid, renamed.slug, renamed.name) == (ada.id, ada.uid, ada.slug, "ada.l")
-    assert ensure_person(engine, "ada.l", 2.0, BASE) == renamed
-    assert ensure_person(engine, "ada", 2.0, BASE).slug not in {ada.slug}
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "words"), [("ada", "li", "already"), ("mo", "no", "Nobody"), ("ada", "a/b", "slash")]
-)
-def test_a_rename_that_cannot_be_is_refused(engine, old, new, words):
-    ada, li = ensure_person(engine, "ada", 1.0, BASE), ensure_person(engine, "li", 1.0, BASE)
-    with pytest.raises(NameRefused, match=words):
-        rename_person(engine, old, new)
-    assert (find_person(engine, "ada"), find_person(engine, "li")) == (ada, li)
 
 
 def test_another_spelling_of_a_name_is_refused_not_merged(engine):

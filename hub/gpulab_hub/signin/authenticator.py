@@ -23,7 +23,7 @@ from gpulab_hub import names
 from gpulab_hub.accounting.attempts import WrongTries
 from gpulab_hub.accounts import Account, Accounts
 from gpulab_hub.database import open_database
-from gpulab_hub.signin import handlers
+from gpulab_hub.signin import handlers, users_api
 from gpulab_hub.signin.door import Door
 from gpulab_hub.signin.origin import place_of, remember_browser
 from gpulab_hub.signin.sessions import outlived, take_over
@@ -82,7 +82,7 @@ class LabAuthenticator(Authenticator):  # type: ignore[misc]  # jupyterhub ships
         """
         self.log.debug("Accounts are open: %s", self.door)
         more = self.routes() if self.routes else []
-        return [*handlers.ROUTES, *more]
+        return [*handlers.ROUTES, *users_api.ROUTES, *more]
 
     def validate_username(self, username: str) -> bool:
         """Return whether the lab carries a name."""

@@ -6,7 +6,7 @@ from tests.fakes.accounts_database import cheap_accounts, open_new
 from traitlets.config import Config
 
 from gpulab_hub.roster import Entry
-from gpulab_hub.signin import handlers
+from gpulab_hub.signin import handlers, users_api
 from gpulab_hub.signin.authenticator import LabAuthenticator
 from gpulab_spawner.errors import ConfigError, LedgerUnavailable
 
@@ -74,7 +74,7 @@ def test_the_hub_takes_the_names_that_the_lab_carries(lab, name, carried):
 
 def test_routes_of_others_join_those_of_sign_in(lab):
     lab.routes = lambda: [("/more", object)]
-    assert lab.get_handlers(None) == [*handlers.ROUTES, ("/more", object)]
+    assert lab.get_handlers(None) == [*handlers.ROUTES, *users_api.ROUTES, ("/more", object)]
 
 
 def test_it_is_configured_by_url(engine):

@@ -14,6 +14,7 @@ from tests.fakes.signin_hub import Browser, SignInHub, message
 
 from gpulab_hub.accounting.attempts import PAIR
 from gpulab_hub.hub_api import HubApi
+from gpulab_hub.people import ensure_person, find_person
 from gpulab_hub.roster import Entry
 
 pytestmark = pytest.mark.hub
@@ -275,6 +276,64 @@ def test_odd_names_work_to_the_server_and_back(hub, typed):
     until(lambda: server_says(browser, path) == name)
     assert HubApi(f"{hub.url}/hub/api", hub.token).delete_user(name)
     assert browser.user is None
+
+
+def test_a_rename_on_the_hub_is_the_accounts_and_the_persons_too(hub):
+    hub.add_with_password("maiden", GOOD)
+    person = ensure_person(hub.engine, "maiden", time.time(), 200_000)
+    browser = Browser(hub.url)
+    browser.sign_in("maiden", GOOD)
+    browser.page("/hub/spawn")
+    until(lambda: server_says(browser, "/user/maiden/") == "maiden")
+    refused = hub.api("PATCH", "users/maiden", json={"name": "married"})
+    assert (refused.status_code, "Stop it first" in refused.json()["message"]) == (409, True)
+    assert server_says(browser, "/user/maiden/") == "maiden"
+    until(lambda: hub.api("DELETE", "users/maiden/server").status_code == 204)
+    hub.add_with_password("taken", OTHER)  # has never signed in: only the lab knows the name
+    refused = hub.api("PATCH", "users/maiden", json={"name": "taken"})
+    assert (refused.status_code, "already" in refused.json()["message"]) == (409, True)
+    assert hub.api("PATCH", "users/maiden", json={"name": "a/b"}).status_code == 400
+    assert browser.user == "maiden"
+    renamed = hub.api("PATCH", "users/maiden", json={"name": "married"})
+    assert (renamed.status_code, renamed.json()["name"]) == (200, "married")
+    assert browser.user == "married"
+    assert Browser(hub.url).sign_in("maiden", GOOD).status_code == 403
+    assert Browser(hub.url).sign_in("married", GOOD).ok
+    assert find_person(hub.engine, "married").id == person.id
+    browser.page("/hub/spawn")
+    until(lambda: server_says(browser, "/user/married/") == "married")
+
+
+def test_a_rename_that_the_hub_declines_is_none_of_the_lab_either(hub):
+    hub.add_with_password("stays", GOOD, admin=True)
+    browser = Browser(hub.url)
+    browser.sign_in("stays", GOOD)
+    # The service may change users, but is no admin: the hub lets it change no admin.
+    assert hub.api("PATCH", "users/stays", json={"name": "goes"}).status_code == 403
+    assert browser.user == "stays"
+    assert hub.accounts.find("goes") is None
+    assert hub.api("PATCH", "users/nobody", json={"name": "goes"}).status_code == 404
+    assert (
+        requests.patch(f"{hub.url}/hub/api/users/stays", json={"name": "goes"}, timeout=30).status_code == 403
+    )
+
+
+def test_a_removal_on_the_hub_stops_every_server_and_keeps_the_files(hub):
+    hub.add_with_password("gone", GOOD)
+    person = ensure_person(hub.engine, "gone", time.time(), 200_000)
+    browser = Browser(hub.url)
+    browser.sign_in("gone", GOOD)
+    for server in ("server", "servers/train"):
+        assert hub.api("POST", f"users/gone/{server}").status_code in (201, 202)
+    until(lambda: server_says(browser, "/user/gone/train/") == server_says(browser, "/user/gone/") == "gone")
+    assert hub.api("DELETE", "users/gone").status_code == 204
+    assert hub.api("GET", "users/gone").status_code == 404
+    assert browser.user is None
+    assert server_says(Browser(hub.url), "/user/gone/train/") is None
+    assert hub.accounts.find("gone") is None
+    assert find_person(hub.engine, "gone") is None
+    assert f"gone was removed by gpulab-cli; files stay in {person.slug}" in hub.log()
+    assert hub.api("DELETE", "users/gone").status_code == 404
 
 
 def server_says(browser, path):
