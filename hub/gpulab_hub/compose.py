@@ -69,6 +69,8 @@ def _hub(c: Any, paths: LabPaths, record: LabRecord, site: Settings) -> None:
     c.ConfigurableHTTPProxy.auth_token = paths.proxy_token.read_text(encoding="ascii").strip()
     # Else everybody behind a TLS proxy on this machine looks alike to the limits of sign-in.
     c.JupyterHub.trusted_downstream_ips = ["127.0.0.1", "::1"]
+    # At its start the hub asks every server whether it lives: a frozen one would keep everybody waiting.
+    c.JupyterHub.init_spawners_timeout = 2
     c.JupyterHub.allow_named_servers = site.servers.named > 0
     c.JupyterHub.named_server_limit_per_user = site.servers.named
     # A refusal within a second comes back on the form; whatever takes longer shows its progress.

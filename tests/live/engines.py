@@ -216,7 +216,7 @@ class Engine:
             return
         with ExitStack() as undo:
             undo.callback(shutil.rmtree, self.state)
-            undo.callback(_unmount_below, self.state)
+            undo.callback(unmount_below, self.state)
             undo.callback(self.network.release)
             undo.callback(self._stop_keeper)
             undo.callback(self._signal, signal.SIGTERM)
@@ -291,7 +291,7 @@ def shared_directory(path: Path) -> Iterator[Path]:
     try:
         yield path
     finally:
-        _unmount_below(path)
+        unmount_below(path)
 
 
 def _host_directories() -> list[Path]:
@@ -356,7 +356,8 @@ def _configuration(engine: Engine, live_restore: bool) -> dict[str, Any]:
     return configuration
 
 
-def _unmount_below(path: Path) -> None:
+def unmount_below(path: Path) -> None:
+    """Unmount whatever is mounted at a path and below it."""
     mounted = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
     for target in reversed(mounted):
         if Path(target).is_relative_to(path):

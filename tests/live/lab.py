@@ -94,6 +94,7 @@ class Lab:
 
     Attributes:
         token: API token of a service that may do everything with users and servers.
+        before: Words that come before every command of a process (tests/live/power.py).
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class Lab:
         self._proxy, self._machine, self._injection = proxy, machine, injection
         self._settings, self._image = settings, image
         self.token = secrets.token_hex(32)
+        self.before: tuple[str, ...] = ()
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._lab: dict[str, processes.Process] = {}
         self.record: LabRecord
@@ -221,7 +223,7 @@ class Lab:
         environment["PATH"] = f"{self.paths.venv}/bin:{os.environ['PATH']}"
         with (self.paths.log / f"{name}.log").open("ab") as log:
             self._running[name] = subprocess.Popen(
-                process.argv,
+                (*self.before, *process.argv),
                 cwd=self.paths.state,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -451,23 +453,36 @@ class Kernel:
         made = lab.api("POST", f"users/{name}/tokens", json={"note": "tests"})
         made.raise_for_status()
         self._headers = {"Authorization": f"token {made.json()['token']}"}
+        self._socket: websocket.WebSocket | None = None
 
     def __enter__(self) -> Self:
         answer = requests.post(f"{self._lab.url}{self._base}", headers=self._headers, json={}, timeout=60)
         answer.raise_for_status()
         self.id = answer.json()["id"]
+        self.connect()
+        return self
+
+    def connect(self) -> None:
+        """Open a connection to the kernel, in place of one that may have been cut."""
+        self.disconnect()
         url = f"{self._lab.url}{self._base}/{self.id}/channels".replace("http", "ws", 1)
         self._socket = websocket.create_connection(url, header=self._headers, timeout=60)
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._socket.close()
+        self.disconnect()
         requests.delete(f"{self._lab.url}{self._base}/{self.id}", headers=self._headers, timeout=60)
+
+    def disconnect(self) -> None:
+        """Close the connection, if there is one; the kernel runs on."""
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = None
 
     def run(self, code: str) -> str:
         """Run code and return what it printed."""
+        assert self._socket is not None
         message = uuid.uuid4().hex
         request = {
             "channel": "shell",

@@ -1,18 +1,17 @@
 """What fails around a server: Docker, the hub, the agent, an image; nothing is lost and nothing lies about.
 
-Fixtures: `lab`, one lab for all, whose agent's word counts for 15 s; `counting`, a kernel on a GPU server
-that counts for as long as it lives.
+Fixtures: `lab`, one lab for all, whose agent's word counts for 15 s.
 """
 
 import html
 import json
 import re
 import signal
-from contextlib import contextmanager
 
 import pytest
 from tests.live import images
-from tests.live.lab import Kernel, until
+from tests.live.counting import counting
+from tests.live.lab import until
 from tests.live.sight import granted, sight
 
 pytestmark = pytest.mark.live
@@ -26,16 +25,6 @@ profiles:
   - {{display_name: Sleeper, gpu: ["gpu:1"], kubespawner_override: {{image: "{SLEEPER}"}}}}
   - {{display_name: Ender, gpu: ["gpu:1"], kubespawner_override: {{image: "{ENDER}"}}}}
   - {{display_name: Absent, gpu: ["gpu:1"], kubespawner_override: {{image: "gpulab/absent:1"}}}}
-"""
-COUNT = """
-import threading, time
-count = 0
-def go_on():
-    global count
-    while True:
-        count += 1
-        time.sleep(0.01)
-threading.Thread(target=go_on, daemon=True).start()
 """
 
 
@@ -58,14 +47,6 @@ def _no_server(lab):
     yield
     lab.end_servers()
     until(lambda: lab.containers() == [], "no container is left")
-
-
-@contextmanager
-def counting(lab, user):
-    """A kernel that counts; the function given tells how far it has come."""
-    with Kernel(lab, user) as kernel:
-        kernel.run(COUNT)
-        yield lambda: int(kernel.run("print(count)"))
 
 
 def test_a_stopped_docker_ends_nothing_and_grants_nothing(lab):
