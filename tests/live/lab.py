@@ -91,6 +91,7 @@ class Lab:
         machine: Simulated machine.
         injection: "devices" or "cdi".
         settings: Further text of gpulab.yaml.
+        hub_config: Further lines of jupyterhub_config.py.
 
     Attributes:
         token: API token of a service that may do everything with users and servers.
@@ -106,11 +107,12 @@ class Lab:
         machine: str = "2xh100",
         injection: str = "devices",
         settings: str = "",
+        hub_config: str = "",
     ) -> None:
         self.engine = engine
         self.paths = LabPaths(directory)
         self._proxy, self._machine, self._injection = proxy, machine, injection
-        self._settings, self._image = settings, image
+        self._settings, self._image, self._hub_config = settings, image, hub_config
         self.token = secrets.token_hex(32)
         self.before: tuple[str, ...] = ()
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -190,8 +192,8 @@ class Lab:
         database = lab_database(paths, create=True)
         upgrade(database)
         database.dispose()
-        text = CONFIG.read_text(encoding="utf-8")
-        processes.hub_config(paths).write_text(text + _TESTS % (self.token, _SCOPES), encoding="utf-8")
+        text = CONFIG.read_text(encoding="utf-8") + _TESTS % (self.token, _SCOPES) + self._hub_config
+        processes.hub_config(paths).write_text(text, encoding="utf-8")
         paths.venv.symlink_to(sys.prefix)
         self._lab = {p.name: p for p in self._processes()}
 

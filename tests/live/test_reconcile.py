@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 
 import docker
 import pytest
-import requests
 from tests.live import images
 from tests.live.lab import Kernel, Lab
+from tests.live.rounds import rounds
 
 pytestmark = pytest.mark.live
 
@@ -60,19 +60,6 @@ def until(true: Callable[[], object], seconds: float = 40.0) -> None:
 
 def past(lab: Lab) -> dict[str, dict]:
     return {record["id"]: record for record in json.loads(lab.gpulab("leases", "--all", "--json"))}
-
-
-def rounds(lab: Lab, count: int = 2) -> None:
-    """Wait until the reconcile loop has gone round some times more."""
-
-    def last() -> float | None:
-        answer = requests.get(f"{lab.url}/services/gpulab/api/v1/healthz", timeout=10)
-        return answer.json()["reconciled_at"] if answer.ok else None
-
-    until(last)
-    for _ in range(count):
-        before = last()
-        until(lambda before=before: last() not in (None, before))
 
 
 def hub_knows(lab: Lab, user: str) -> bool:
