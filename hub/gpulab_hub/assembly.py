@@ -63,6 +63,7 @@ from gpulab_spawner.placement.freshness import require_usable
 from gpulab_spawner.placement.inventory import Inventory
 from gpulab_spawner.placement.request import Shape
 from gpulab_spawner.profiles import Catalogue
+from gpulab_spawner.pulls import PullClient, Pulls, pulling
 from gpulab_spawner.storage import Storage
 from gpulab_spawner.wiring import Wiring
 
@@ -157,6 +158,7 @@ def assemble(paths: LabPaths, record: LabRecord, settings: Settings) -> Lab:
         executor=ThreadPoolExecutor(ENGINE_THREADS, thread_name_prefix="lab"),
         inject=injector(paths, record, settings),
         shares=lambda groups: shares_of(settings.storage.shared, groups),
+        pulls=_pulls(record, settings) if settings.engine.pull else None,
     )
     reconciler = reconciler_of(paths, record, settings, database, engine)
     return Lab(database, catalogue, admission, wiring, reconciler, _maintenance_line(database))
@@ -280,6 +282,13 @@ def engine_of(record: LabRecord, settings: Settings) -> Engine:
             next_step="Start it; gpulab doctor says more. Servers that run go on.",
         ) from error
     return Engine(client)
+
+
+def _pulls(record: LabRecord, settings: Settings) -> Pulls:
+    def connect() -> PullClient:
+        return PullClient(base_url=record.engine, timeout=settings.engine.timeout_seconds, version="auto")
+
+    return Pulls(pulling(connect, settings.engine.pull_minutes * 60))
 
 
 def _signing_key(paths: LabPaths) -> bytes:

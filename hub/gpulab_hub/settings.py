@@ -78,6 +78,10 @@ class Engine(Section):
     driver_files: Directory | None = None
     """Directory of the NVIDIA driver's files on a host that keeps them apart from the system's libraries."""
     timeout_seconds: int = Field(default=60, ge=1)
+    pull: bool = False
+    """Whether a profile's image that is not on the machine is pulled when somebody wants to start it."""
+    pull_minutes: float = Field(default=60.0, gt=0)
+    """How long a pull may take; a start waits for it no longer than a start may take."""
 
 
 class SharedDirectory(Section):

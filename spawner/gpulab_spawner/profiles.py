@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 
 from gpulab_spawner.errors import BadOptions, ConfigError
 from gpulab_spawner.placement.request import AtLeast, NoGpu, Shape, Slice, parse_shape
+from gpulab_spawner.reference import parse_reference
 from gpulab_spawner.sizes import parse_limit
 
 ANY_SLICE = "mig"
@@ -192,7 +193,7 @@ def _read(number: int, entry: object, defaults: Defaults) -> Profile:
         display_name=name,
         description=_text(where, entry, "description", ""),
         default=_flag(where, entry),
-        image=_text(inner, override, "image", defaults.image),
+        image=_image(inner, override, defaults.image),
         shapes=shapes,
         any_slice=any_slice,
         any_memory=any_memory,
@@ -219,6 +220,12 @@ def _text(where: str, entry: Mapping[str, object], key: str, default: str | None
     if not isinstance(value, str) or (default is None and not value.strip()):
         raise ConfigError(f"{where}.{key}", f"{value!r} is not a text")
     return value.strip()
+
+
+def _image(where: str, entry: Mapping[str, object], default: str) -> str:
+    image = _text(where, entry, "image", default)
+    # Docker's word for a reference that is none comes at a start, and to its user.
+    return str(parse_reference(image, f"{where}.image")) if "image" in entry else image
 
 
 def _flag(where: str, entry: Mapping[str, object]) -> bool:

@@ -44,6 +44,7 @@ from gpulab_spawner.errors import (
 from gpulab_spawner.form import Choice, options_from_form, options_from_query, parse_options
 from gpulab_spawner.gate import Held, Lease, LeaseRequest, Person
 from gpulab_spawner.progress import Progress, granted_words
+from gpulab_spawner.pulls import Pull
 from gpulab_spawner.refusal import SpawnRefused, refused_to_the_hub
 from gpulab_spawner.wiring import Wiring
 
@@ -300,12 +301,23 @@ class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
 
     async def _check_image(self, wiring: Wiring, choice: Choice) -> None:
         self._progress.tell(5, "Waiting for Docker")
-        if await self._blocking(wiring.engine.image, choice.profile.image) is None:
+        there = await self._blocking(wiring.engine.image, choice.profile.image) is not None
+        if not there and wiring.pulls is not None:
+            await self._pulled(wiring.pulls.begin(choice.profile.image))
+        elif not there:
             raise ImageMissing(
                 f"The image {choice.profile.image} of {choice.profile.display_name} is not on this machine.",
                 next_step="Choose another environment, or ask an admin to build or pull it.",
                 details={"image": choice.profile.image},
             )
+
+    async def _pulled(self, pull: Pull) -> None:
+        """Wait for a pull, and tell how far it has come; a cancel ends the wait alone."""
+        while not pull.done.done():
+            if (words := pull.words()) != self._progress.last:
+                self._progress.tell(8, words)
+            await asyncio.sleep(LOOK_SECONDS)
+        pull.done.result()
 
     async def _lease(self, wiring: Wiring, choice: Choice, person: Person) -> Lease:
         request = LeaseRequest(

@@ -12,6 +12,7 @@ from gpulab_spawner.gate import Gate
 from gpulab_spawner.injection import Injection
 from gpulab_spawner.placement.devices import Device
 from gpulab_spawner.profiles import Catalogue
+from gpulab_spawner.pulls import Pulls
 from gpulab_spawner.storage import Storage
 
 
@@ -29,6 +30,7 @@ class Wiring:
         inject: Devices to what their container gets; raises a Refusal if that cannot be told. Blocking.
         shares: Hub group names to the shared directories that their members see; raises a Refusal if one of
             them is not there. Blocking.
+        pulls: Pulls images that are not on the machine, None where the site does not allow it.
     """
 
     gate: Gate
@@ -39,3 +41,4 @@ class Wiring:
     executor: Executor
     inject: Callable[[Sequence[Device]], Injection]
     shares: Callable[[Sequence[str]], tuple[Share, ...]]
+    pulls: Pulls | None = None

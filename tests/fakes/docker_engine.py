@@ -13,7 +13,7 @@ import socketserver
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -132,6 +132,8 @@ class FakeEngine:
         clock: Tells the Unix time of what happens here.
         execution_code: Exit code of commands in containers.
         execution_looks: For how many looks a command still runs.
+        registry: What a pull of an image answers, message by message; one without an error brings the image.
+        pulled: References that were pulled, as they were asked for.
     """
 
     socket: Path
@@ -153,6 +155,8 @@ class FakeEngine:
     execution_code: int = 0
     execution_looks: int = 0
     late: list[Callable[[], object]] = field(default_factory=list)
+    registry: dict[str, Callable[[], Iterable[dict[str, Any]]]] = field(default_factory=dict)
+    pulled: list[str] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -210,6 +214,7 @@ _ROUTES = [
     ("POST", r"/exec/(?P<key>[^/]+)/start", "exec_start"),
     ("GET", r"/exec/(?P<key>[^/]+)/json", "exec_inspect"),
     ("GET", r"/images/(?P<key>.+)/json", "image"),
+    ("POST", r"/images/create", "pull"),
     ("GET", r"/version", "version"),
 ]
 
@@ -395,10 +400,42 @@ class _Handler(BaseHTTPRequestHandler):
             return 404, {"message": f"No such image: {key}"}
         return 200, {"Id": "sha256:1", "Config": {"Cmd": ["start"], "Env": [], "Volumes": None}}
 
+    def _pull(self, key: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
+        joint = "@" if ":" in query["tag"] else ":"
+        reference = f"{query['fromImage']}{joint}{query['tag']}"
+        self.engine.pulled.append(reference)
+        if reference not in self.engine.registry:
+            return 404, {"message": f"manifest for {reference} not found"}
+        return 200, self._brought(reference)
+
+    def _brought(self, reference: str) -> Iterator[dict[str, Any]]:
+        failed = False
+        for message in self.engine.registry[reference]():
+            failed = failed or "error" in message
+            yield message
+        if not failed:
+            self.engine.images.add(reference)
+
+    def _stream(self, messages: Iterator[dict[str, Any]]) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        try:
+            for message in messages:
+                line = json.dumps(message).encode() + b"\r\n"
+                self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
+            self.wfile.write(b"0\r\n\r\n")
+        except BrokenPipeError:
+            self.close_connection = True  # who asked has gone
+
     def _version(self, key: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
         return 200, {"ApiVersion": "1.41", "Version": "20.10.24", "MinAPIVersion": "1.24"}
 
     def _answer(self, status: int, value: Any) -> None:
+        if isinstance(value, Iterator):
+            self._stream(value)
+            return
         body = value if isinstance(value, bytes) else b"" if value is None else json.dumps(value).encode()
         self.send_response(status)
         kind = "application/octet-stream" if isinstance(value, bytes) else "application/json"

@@ -76,6 +76,19 @@ def test_a_lab_is_put_together_from_its_settings(paths, tmp_path):
         assert (profile.memory_bytes, profile.environment) == (2 << 30, {"A": "b"})
         assert lab.wiring.engine.inspect("nobody") is None
         assert lab.now().offers.keys() == {"python"}
+        assert lab.wiring.pulls is None
+        lab.wiring.engine._client.close()
+        lab.wiring.executor.shutdown()
+        lab.database.dispose()
+
+
+def test_images_are_pulled_where_the_settings_allow_it(paths):
+    with fake_engine(paths.state) as engine:
+        engine.registry["lab/torch:2"] = lambda: [{"status": "Pull complete"}]
+        lab = assemble(paths, record(engine.url), parse("engine: {pull: true, pull_minutes: 1.0}"))
+        lab.wiring.pulls.begin("lab/torch:2").done.result(10)
+        assert "lab/torch:2" in engine.images
+        lab.wiring.pulls.close()
         lab.wiring.engine._client.close()
         lab.wiring.executor.shutdown()
         lab.database.dispose()

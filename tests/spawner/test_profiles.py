@@ -51,6 +51,12 @@ def test_an_empty_list_still_gives_a_page():
     [
         ({"profile_options": {}}, "profiles.0.profile_options", "one profile for each choice"),
         ({"kubespawner_override": {"volumes": []}}, "kubespawner_override.volumes", "Known keys: cpu_limit"),
+        (
+            {"kubespawner_override": {"image": "lab/Torch"}},
+            "kubespawner_override.image",
+            "no image reference",
+        ),
+        ({"kubespawner_override": {"image": "lab/a@sha256:12"}}, "override.image", "is no digest"),
         ({"kubespawner_override": {"cpu_limit": -1}}, "cpu_limit", "-1 is not a number of cores"),
         ({"kubespawner_override": {"mem_limit": "lots"}}, "mem_limit", "'lots' is not a size"),
         ({"kubespawner_override": {"mem_limit": "0G"}}, "mem_limit", "'0G' is no limit"),

@@ -21,6 +21,7 @@ from gpulab_spawner.gate import Gate, Held, Lease, Person
 from gpulab_spawner.injection import by_cdi
 from gpulab_spawner.placement.devices import Device
 from gpulab_spawner.profiles import Defaults, read_profiles
+from gpulab_spawner.pulls import PullClient, Pulls, pulling
 from gpulab_spawner.refusal import SpawnRefused
 from gpulab_spawner.spawner import NEVER_SECONDS, GpuDockerSpawner
 from gpulab_spawner.wiring import Wiring
@@ -307,6 +308,67 @@ async def test_a_missing_image_is_refused_before_anything_is_granted(spawner, fa
     with pytest.raises(SpawnRefused, match="image gpulab/base:1 of Python is not on this machine"):
         await spawner.start()
     assert gate.asked == []
+    assert "pull" not in fake.calls
+
+
+@pytest.fixture
+def pulls(spawner, fake):
+    """Let the site allow pulls."""
+    fake.images.clear()
+    made = Pulls(pulling(lambda: PullClient(base_url=fake.url, timeout=5, version="1.41"), 60))
+    allowed = replace(spawner.wiring(), pulls=made)
+    spawner.wiring = lambda: allowed
+    yield made
+    made.close()
+
+
+async def test_an_image_is_pulled_where_the_site_allows_it_before_anything_is_granted(
+    spawner, fake, gate, pulls, jupyter
+):
+    granted = []
+
+    def brought():
+        granted.extend(gate.asked)
+        yield {"status": "Downloading", "id": "a", "progressDetail": {"current": 1, "total": 10**9}}
+
+    fake.registry["gpulab/base:1"] = brought
+    await spawner.start()
+    assert (fake.pulled, granted, len(gate.asked)) == (["gpulab/base:1"], [], 1)
+    words = [event["message"] for event in spawner._progress._events]
+    assert words[1].startswith("Pulling the image gpulab/base:1")
+    assert words[-1] == "Jupyter answers"
+    await ended_by_hub(spawner)
+
+
+async def test_a_pull_that_fails_refuses_the_start_in_dockers_words(spawner, gate, pulls):
+    with pytest.raises(SpawnRefused, match=r"could not be pulled: manifest for .* not found"):
+        await spawner.start()
+    await ended_by_hub(spawner)
+    assert (gate.asked, gate.closed) == ([], {})
+
+
+async def test_a_start_waits_for_a_pull_no_longer_than_a_start_may_take_and_it_goes_on(
+    spawner, fake, gate, pulls, jupyter
+):
+    let_go = threading.Event()
+
+    def slowly():
+        yield {"status": "Downloading", "id": "a", "progressDetail": {"current": 10**8, "total": 10**9}}
+        let_go.wait(10)
+
+    fake.registry["gpulab/base:1"] = slowly
+    spawner.start_timeout = 2
+    with pytest.raises(SpawnRefused, match=r"not up within 2 s.*: Pulling the image .*, 0\.1 of 1\.0 GB"):
+        await spawner.start()
+    await ended_by_hub(spawner)
+    assert gate.asked == []
+    going = pulls.begin("gpulab/base:1")
+    let_go.set()
+    await asyncio.to_thread(going.done.result, 10)
+    spawner.start_timeout = 60
+    await spawner.start()
+    assert fake.pulled == ["gpulab/base:1"]
+    await ended_by_hub(spawner)
 
 
 @pytest.mark.parametrize(
