@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from base64 import b32encode
+from dataclasses import dataclass
 from hashlib import sha256
 from uuid import uuid4
 
@@ -100,6 +101,33 @@ def remove_person(engine: Engine, name: str, now: float) -> bool:
             update(Row).where(Row.name == name).values(name=None, last_name=name, removed_at=now)
         )
         return bool(gone.rowcount)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaver:
+    """Somebody who was removed and whose files may be there still.
+
+    Attributes:
+        name: Their last name in the hub.
+        slug: Their directory below the storage root.
+        uid: Host uid of their files.
+        removed_at: Unix time in seconds.
+    """
+
+    name: str
+    slug: str
+    uid: int
+    removed_at: float
+
+
+def leavers(engine: Engine) -> tuple[Leaver, ...]:
+    """Return everybody who was removed, the latest first."""
+    with reading(engine) as connection, Session(connection) as session:
+        gone = select(Row).where(Row.removed_at.is_not(None)).order_by(Row.removed_at.desc(), Row.slug)
+        return tuple(
+            Leaver(row.last_name, row.slug, row.uid, float(row.removed_at or 0.0))
+            for row in session.scalars(gone)
+        )
 
 
 def _make(engine: Engine, name: str, now: float, uid_base: int) -> Person:

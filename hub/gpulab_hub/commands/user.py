@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import time
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -103,11 +104,16 @@ def invite(paths: LabPaths, name: str, expires: float | None, as_json: bool) -> 
 
 
 @user.command("list")
+@click.option("--removed", is_flag=True, help="List who was removed, and where their files are.")
 @json_option
 @lab_command
-def list_accounts(paths: LabPaths, as_json: bool) -> None:
+def list_accounts(paths: LabPaths, removed: bool, as_json: bool) -> None:
     """List the accounts."""
-    rows = _accounts(paths, settings.load(paths.config)).everyone(time.time())
+    site = settings.load(paths.config)
+    if removed:
+        _print_leavers(people.leavers(_engine(paths, site)), as_json)
+        return
+    rows = _accounts(paths, site).everyone(time.time())
     if as_json:
         emit(
             [
@@ -195,6 +201,17 @@ def _refuse_existing(accounts: Accounts, entries: tuple[Entry, ...], source: str
     lines = [(e.line, f"{names.shown(e.name)} has an account already") for e in entries if e.name in there]
     if lines:
         raise AccountExists(str(refused(source, lines)))
+
+
+def _print_leavers(rows: tuple[people.Leaver, ...], as_json: bool) -> None:
+    if as_json:
+        emit([asdict(row) for row in rows])
+        return
+    if not rows:
+        click.echo("Nobody was removed.")
+    width = max((len(row.name) for row in rows), default=0)
+    for row in rows:
+        click.echo(f"{row.name:<{width}}  removed {_day(row.removed_at)}  files: {row.slug}, uid {row.uid}")
 
 
 def _expiry(site: Settings, expires: float | None, now: float) -> float:

@@ -87,8 +87,9 @@ class LabUserAPIHandler(UserAPIHandler):  # type: ignore[misc]  # jupyterhub shi
             person = await asyncio.to_thread(membership.leave, engine, user_name, time.time())
         except LabError as error:
             raise web.HTTPError(error.status, str(error)) from error
-        files = f"files stay in {person.slug} below the storage root" if person else "there are no files"
-        self.log.warning("%s was removed by %s; %s", user_name, self.current_user.name, files)
+        # None where the command freed the name already, and said where the files are.
+        files = f"; files stay in {person.slug} below the storage root" if person else ""
+        self.log.warning("%s was removed by %s%s", user_name, self.current_user.name, files)
 
 
 ROUTES = [(r"/api/users/([^/]+)", LabUserAPIHandler)]

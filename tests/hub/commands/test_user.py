@@ -152,6 +152,18 @@ def test_a_removed_user_is_gone_here_and_in_the_hub_and_keeps_files(lab):
     assert "no account 'ada'" in lab.run("remove", "ada", code=1).stderr
 
 
+def test_who_was_removed_is_listed_with_the_place_of_their_files(lab):
+    assert lab.run("list", "--removed").stdout == "Nobody was removed.\n"
+    lab.run("add", "ada")
+    first = ensure_person(lab.engine, "ada", 1.0, 200_000)
+    lab.run("remove", "ada")
+    second = ensure_person(lab.engine, "ada", 1.0, 200_000)
+    assert f"files: {first.slug}, uid 200000" in lab.run("list", "--removed").stdout
+    (row,) = json.loads(lab.run("list", "--removed", "--json").stdout)
+    assert (row["name"], row["slug"], row["uid"]) == ("ada", first.slug, first.uid)
+    assert second.slug not in lab.run("list", "--removed").stdout
+
+
 def test_a_user_is_removed_while_the_hub_is_down(lab):
     lab.run("add", "ada")
     assert "The hub could not be told" in lab.run("remove", "ada").stdout
