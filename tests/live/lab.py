@@ -92,6 +92,8 @@ class Lab:
         injection: "devices" or "cdi".
         settings: Further text of gpulab.yaml.
         hub_config: Further lines of jupyterhub_config.py.
+        engine_url: Where the lab finds its engine; "" takes the engine's own address.
+        engine_seconds: How long the engine may take to answer.
 
     Attributes:
         token: API token of a service that may do everything with users and servers.
@@ -108,11 +110,14 @@ class Lab:
         injection: str = "devices",
         settings: str = "",
         hub_config: str = "",
+        engine_url: str = "",
+        engine_seconds: int = 60,
     ) -> None:
         self.engine = engine
         self.paths = LabPaths(directory)
         self._proxy, self._machine, self._injection = proxy, machine, injection
         self._settings, self._image, self._hub_config = settings, image, hub_config
+        self._engine_url, self._engine_seconds = engine_url or engine.url, engine_seconds
         self.token = secrets.token_hex(32)
         self.before: tuple[str, ...] = ()
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -161,7 +166,9 @@ class Lab:
         layout.ensure(here, paths)
         port, api_port, service_port = _free_ports(3)
         paths.config.write_text(
-            f"listen: {{port: {port}}}\nengine: {{injection: {self._injection}}}\n{self._settings}",
+            f"listen: {{port: {port}}}\n"
+            f"engine: {{injection: {self._injection}, timeout_seconds: {self._engine_seconds}}}\n"
+            f"{self._settings}",
             encoding="utf-8",
         )
         hub_id = paths.hub_id.read_text(encoding="ascii").strip()
@@ -180,7 +187,7 @@ class Lab:
             hub_port=8081,
             network=f"gpulab-{hub_id}",
             gateway=gateway,
-            engine=self.engine.url,
+            engine=self._engine_url,
             supervisor="none",
             simulate=self._machine,
             image=self._image,

@@ -1,5 +1,7 @@
 """The lab under faults on a real engine: hub, service and dockerd are killed while servers come and go.
 
+Docker answers 500, too late or not at all, GPUs fall off the bus, and now and then the power goes.
+
 The long form, on a Docker of memory, is tests/chaos. Here each server is a container of a tiny image whose
 web server answers at once, and the checks are the same (tests/chaos/invariants.py). The lab does not stand
 still for them: what is checked is what was so before and after the ledger was read.
@@ -7,10 +9,14 @@ still for them: what is checked is what was so before and after the ledger was r
 Set GPULAB_CHAOS_SEED and GPULAB_CHAOS_STEPS for another run.
 """
 
+import json
+import math
 import os
 import random
 import signal
+import time
 from collections import Counter
+from functools import partial
 
 import docker
 import pytest
@@ -24,8 +30,9 @@ from tests.chaos.invariants import (
     a_running_container_has_its_lease,
     memory_fits_the_host,
 )
-from tests.live import images
+from tests.live import images, power
 from tests.live.lab import until
+from tests.live.meddler import KINDS, meddling
 
 from gpulab_hub import history, quarantine
 from gpulab_hub.database import lab_database, reading
@@ -57,13 +64,19 @@ CHECKS = (
 
 
 @pytest.fixture(scope="module")
-def lab(start_lab, engine_debian):
+def meddler(engine_debian, tmp_path_factory):
+    with meddling(engine_debian, tmp_path_factory.mktemp("m")) as standing_between:
+        yield standing_between
+
+
+@pytest.fixture(scope="module")
+def lab(start_lab, engine_debian, meddler):
     client = engine_debian.client()
     tiny = images.ensure_tiny(client)
     for tag, command in ((HTTPD, '["httpd", "-f", "-p", "8888"]'), (SLEEPER, '["sleep", "1000"]')):
         images.build(client, tag, f"FROM {tiny}", f"CMD {command}")
     client.close()
-    running = start_lab(settings=SETTINGS, machine="8xh100-nvl")
+    running = start_lab(settings=SETTINGS, machine="8xh100-nvl", engine_url=meddler.url, engine_seconds=3)
     running.add_people(*USERS)
     return running
 
@@ -75,27 +88,42 @@ class Chaos:
         steady: Servers that were up and whose end nobody asked for, with their containers.
         done: What was done, in words.
         faults: What was injected, by kind.
+        lost: UUIDs of the GPUs that are off the bus, and since when the agent's snapshot says so.
     """
 
-    def __init__(self, lab, seed):
+    def __init__(self, lab, meddler, directory, seed):
         self.lab, self.choose = lab, random.Random(seed)
+        self.meddler, self.directory = meddler, directory
+        self.lost = {}
+        self.bound_to_come = [
+            *(partial(self.docker_fails, kind) for kind in KINDS),
+            *(self.gpu_is_lost, self.power_goes, self.kill_hub, self.kill_service, self.kill_docker),
+        ]
+        self.choose.shuffle(self.bound_to_come)
         self.steady, self.done, self.faults = {}, [], Counter()
         self.database = lab_database(lab.paths)
         self.docker = docker.APIClient(base_url=lab.engine.url, version="auto", timeout=30)
         self.engine = Engine(self.docker)
 
-    def step(self):
+    def step(self, number):
+        """Do the next thing; every sixth is one of a list, so that a short run meets every kind of fault."""
+        if number % 6 == 0 and self.bound_to_come:
+            self.bound_to_come.pop()()
+            return
         deeds = {
             self.start: 30,
             self.start_and_cancel: 12,
             self.stop: 14,
-            self.start_and_kill_hub: 8,
-            self.kill_hub: 5,
+            self.start_and_kill_hub: 6,
+            self.kill_hub: 3,
             self.kill_service: 8,
             self.kill_docker: 5,
             self.kill_docker_in_a_start: 4,
             self.container_is_killed: 6,
             self.container_is_removed: 4,
+            self.docker_fails: 20,
+            self.gpu_is_lost: 5,
+            self.power_goes: 1,
         }
         self.choose.choices(list(deeds), list(deeds.values()))[0]()
 
@@ -173,6 +201,40 @@ class Chaos:
             self.say(f"the container of {key} is removed", "ContainerRemovedFromOutside")
             self.docker.remove_container(self.steady.pop(key), force=True)
 
+    def docker_fails(self, kind=None):
+        kind = kind or self.choose.choice(KINDS)
+        self.say(f"Docker fails: {kind}")
+        self.meddler.next(kind, self.choose.randint(1, 4))
+        before = self.meddler.met.total()
+        full = self.free() is None
+        self.choose.choice((self.stop,) if full else (self.start, self.start_and_cancel, self.start))()
+        self.meddler.stop()
+        self.faults[f"Docker: {kind}"] += self.meddler.met.total() - before
+
+    def gpu_is_lost(self):
+        number = self.choose.randrange(8)
+        before = {gpu["uuid"]: gpu["index"] for gpu in self.snapshot()["gpus"]}
+        (uuid,) = (key for key, index in before.items() if index == number)
+        found = uuid in self.lost
+        self.say(f"GPU {number} is {'found' if found else 'lost'}", None if found else "GpuLost")
+        self.lost.pop(uuid, None)
+        self.lab.gpulab("simulate", "set", "gpu", str(number), "found" if found else "lost")
+        until(lambda: (uuid in self.well()) == found, f"the agent has noticed of GPU {number}")
+        if not found:
+            self.lost[uuid] = time.time()
+
+    def snapshot(self):
+        return json.loads(self.lab.paths.snapshot.read_text())
+
+    def well(self):
+        return {gpu["uuid"] for gpu in self.snapshot()["gpus"] if not gpu.get("problem")}
+
+    def power_goes(self):
+        self.say("the power goes", "PowerCut")
+        power.cut(self.lab)
+        self.steady.clear()
+        power.come_back(self.lab, self.directory)
+
     # Looking
 
     def seen(self):
@@ -201,8 +263,12 @@ class Chaos:
         )
         found = [words for check in CHECKS for words in check(evidence)]
         ids = {c.id for c in after.values() if c.alive}
+        found += [f"{key} was ended, and nobody asked" for key, c in self.steady.items() if c not in ids]
         return found + [
-            f"{key} was ended, and nobody asked" for key, c in self.steady.items() if c not in ids
+            f"lease {lease.id} was granted {device.uuid}, which was lost"
+            for lease in leases
+            for device in lease.devices
+            if lease.opened_at > self.lost.get(device.uuid, math.inf)
         ]
 
     def rest(self):
@@ -231,12 +297,12 @@ def _told(container, *, alive):
     )
 
 
-def test_all_invariants_hold_while_hub_service_and_docker_are_killed(lab):
-    chaos = Chaos(lab, SEED)
+def test_all_invariants_hold_while_hub_service_and_docker_are_killed_and_fail(lab, meddler, lab_dir):
+    chaos = Chaos(lab, meddler, lab_dir, SEED)
     try:
         for number in range(1, STEPS + 1):
             try:
-                chaos.step()
+                chaos.step(number)
             except requests.RequestException as error:
                 chaos.say(f"no answer: {error}")
             wrong = chaos.wrong()
@@ -246,6 +312,7 @@ def test_all_invariants_hold_while_hub_service_and_docker_are_killed(lab):
     finally:
         chaos.close()
         lab.end_servers()
+    assert not chaos.bound_to_come or STEPS < 60
     print(f"seed {SEED}: {STEPS} steps, faults injected: {chaos.faults.total()} {dict(chaos.faults)}")
-    print(f"invariants checked: {(len(CHECKS) + 1) * (STEPS + 1)}, violations: 0")
+    print(f"invariants checked: {(len(CHECKS) + 2) * (STEPS + 1)}, violations: 0")
     until(lambda: lab.containers() == [], "no container is left")
