@@ -34,10 +34,10 @@ from gpulab_hub.lifecycle import Boot, Deadlines
 from gpulab_hub.maintenance import Maintenance
 from gpulab_hub.migrations import require_current
 from gpulab_hub.pages.banner import Line, kept_line
-from gpulab_hub.pages.endings import ending_words, home_words
+from gpulab_hub.pages.endings import ending_words, home_words, newest_leases
 from gpulab_hub.pages.spawn_page import LabNow
 from gpulab_hub.paths import LabPaths
-from gpulab_hub.people import ensure_person, find_person, people_of_lab
+from gpulab_hub.people import ensure_person, people_of_lab
 from gpulab_hub.reconciler import Around, Reconciler
 from gpulab_hub.reconciler import Site as LoopSite
 from gpulab_hub.service.care import Care
@@ -63,7 +63,7 @@ from gpulab_spawner.placement.freshness import require_usable
 from gpulab_spawner.placement.inventory import Inventory
 from gpulab_spawner.placement.request import Shape
 from gpulab_spawner.profiles import Catalogue
-from gpulab_spawner.pulls import PullClient, Pulls, pulling
+from gpulab_spawner.pulls import pulls_by
 from gpulab_spawner.storage import Storage
 from gpulab_spawner.wiring import Wiring
 
@@ -99,21 +99,15 @@ class Lab:
 
     def last_end(self, user: str, server: str) -> str:
         """Return how a server ended that came over its owner, in words; "" if it ended well. Blocking."""
-        words = ending_words(self._newest(user, [server])[0], time.time())
+        (newest,) = newest_leases(self.database, user, [server])
+        words = ending_words(newest, time.time())
         return f"Your last server {words}." if words else ""
 
     def endings(self, user: str, servers: Sequence[str]) -> tuple[str, ...]:
         """Return how those of a user's servers ended that came over them, in words. Blocking."""
-        now = time.time()
-        said = (home_words(*each, now) for each in zip(servers, self._newest(user, servers), strict=True))
+        newest = newest_leases(self.database, user, servers)
+        said = (home_words(*each, time.time()) for each in zip(servers, newest, strict=True))
         return tuple(words for words in said if words)
-
-    def _newest(self, user: str, servers: Sequence[str]) -> list[history.Record | None]:
-        person = find_person(self.database, user)
-        if person is None:
-            return [None] * len(servers)
-        with reading(self.database) as connection:
-            return [history.newest_of(connection, person.id, server) for server in servers]
 
     def now(self) -> LabNow:
         """Return what can be had at this moment, for the spawn page. Blocking."""
@@ -158,7 +152,9 @@ def assemble(paths: LabPaths, record: LabRecord, settings: Settings) -> Lab:
         executor=ThreadPoolExecutor(ENGINE_THREADS, thread_name_prefix="lab"),
         inject=injector(paths, record, settings),
         shares=lambda groups: shares_of(settings.storage.shared, groups),
-        pulls=_pulls(record, settings) if settings.engine.pull else None,
+        pulls=pulls_by(record.engine, settings.engine.timeout_seconds, settings.engine.pull_minutes * 60)
+        if settings.engine.pull
+        else None,
     )
     reconciler = reconciler_of(paths, record, settings, database, engine)
     return Lab(database, catalogue, admission, wiring, reconciler, _maintenance_line(database))
@@ -282,13 +278,6 @@ def engine_of(record: LabRecord, settings: Settings) -> Engine:
             next_step="Start it; gpulab doctor says more. Servers that run go on.",
         ) from error
     return Engine(client)
-
-
-def _pulls(record: LabRecord, settings: Settings) -> Pulls:
-    def connect() -> PullClient:
-        return PullClient(base_url=record.engine, timeout=settings.engine.timeout_seconds, version="auto")
-
-    return Pulls(pulling(connect, settings.engine.pull_minutes * 60))
 
 
 def _signing_key(paths: LabPaths) -> bytes:

@@ -150,3 +150,12 @@ class Pulls:
     def close(self) -> None:
         """Begin no further ones; those that go on end by themselves."""
         self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+def pulls_by(url: str, timeout_seconds: int, limit_seconds: float) -> Pulls:
+    """Return pulls by the engine at a URL; each of its short calls and each pull has a limit."""
+
+    def connect() -> PullClient:
+        return PullClient(base_url=url, timeout=timeout_seconds, version="auto")
+
+    return Pulls(pulling(connect, limit_seconds))

@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -199,6 +199,16 @@ class Engine:
         while pid and Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
             time.sleep(0.02)
 
+    def shims(self) -> list[int]:
+        """Return the pids of the processes that stand between this engine and its containers."""
+        found = []
+        for directory in Path("/proc").iterdir():
+            with suppress(OSError):
+                words = (directory / "cmdline").read_bytes().split(b"\0") if directory.name.isdigit() else []
+                if words and b"shim" in words[0] and self.network.bridge.encode() in words:
+                    found.append(int(directory.name))
+        return found
+
     def remove_all(self) -> None:
         """Remove every container and every network that was made on this engine."""
         client = self.client()
@@ -219,6 +229,8 @@ class Engine:
             undo.callback(unmount_below, self.state)
             undo.callback(self.network.release)
             undo.callback(self._stop_keeper)
+            # A daemon that is killed while it makes a container leaves a shim that no daemon finds again.
+            undo.callback(lambda: [os.kill(pid, signal.SIGKILL) for pid in self.shims()])
             undo.callback(self._signal, signal.SIGTERM)
             if self._answered:
                 if not self.alive:

@@ -28,7 +28,7 @@ _IN_A_NEW_BOOT = (
 
 def cut(lab: Lab) -> None:
     """Kill the lab's processes, its engine and all that runs in containers, without a chance to tidy up."""
-    shims, inits = _of_containers(lab.engine)
+    shims, inits = lab.engine.shims(), _first_processes(lab.engine)
     for name in processes.NAMES:
         lab.stop(name, signal.SIGKILL)
     lab.engine.kill()
@@ -60,18 +60,12 @@ def come_back(lab: Lab, directory: Path) -> float:
     return began
 
 
-def _of_containers(engine: Engine) -> tuple[list[int], list[int]]:
-    """Return the pids of the containers' shims and of their first processes."""
+def _first_processes(engine: Engine) -> list[int]:
     client = engine.client()
     try:
-        inits = [int(c.attrs["State"]["Pid"]) for c in client.containers.list()]
+        return [int(container.attrs["State"]["Pid"]) for container in client.containers.list()]
     finally:
         client.close()
-    return sorted({_parent(pid) for pid in inits}), inits
-
-
-def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[1])
 
 
 def _lives(pid: int) -> bool:

@@ -11,8 +11,12 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from gpulab_hub.history import Record
+from sqlalchemy import Engine
+
+from gpulab_hub.database import reading
+from gpulab_hub.history import Record, newest_of
 from gpulab_hub.lifecycle import is_unclean, told
+from gpulab_hub.people import find_person
 from gpulab_hub.when import say_time
 from gpulab_spawner.errors import LabError
 
@@ -20,6 +24,15 @@ log = logging.getLogger(__name__)
 
 Endings = Callable[[str, Sequence[str]], Sequence[str]]
 """Return for a user and names of servers how those ended that came over them, in words. Blocking."""
+
+
+def newest_leases(database: Engine, user: str, servers: Sequence[str]) -> list[Record | None]:
+    """Return the newest lease of each of a user's servers, None where there never was one. Blocking."""
+    person = find_person(database, user)
+    if person is None:
+        return [None] * len(servers)
+    with reading(database) as connection:
+        return [newest_of(connection, person.id, server) for server in servers]
 
 
 def ending_words(newest: Record | None, now: float) -> str:
@@ -31,11 +44,11 @@ def ending_words(newest: Record | None, now: float) -> str:
     """
     if newest is None or newest.closed_at is None or not is_unclean(newest.cause, newest.exit_code):
         return ""
+    said = told(newest.cause, newest.exit_code, newest.close_reason)
+    if said.startswith("ended "):  # such words have their time in them
+        return said.rstrip(".")
     at = newest.closed_at if newest.ended_at is None else newest.ended_at
-    ending = told(newest.cause, newest.exit_code, newest.close_reason)
-    if ending.startswith("ended "):  # such words have their time in them
-        return ending.rstrip(".")
-    return f"ended: {ending} at {say_time(at, now)}"
+    return f"ended: {said} at {say_time(at, now)}"
 
 
 def home_words(server: str, newest: Record | None, now: float) -> str:

@@ -45,10 +45,6 @@ RECORD = Record(
             {"cause": "gone", "ended_at": None},
             "its container was removed from outside the lab at 14:07",
         ),
-        (
-            {"cause": "maintenance", "close_reason": "ended for maintenance at 14:00: driver upgrade"},
-            "ended for maintenance at 14:00: driver upgrade",
-        ),
         ({"cause": "exited", "exit_code": 0}, ""),
         ({"cause": "stopped"}, ""),
         ({"cause": "asked"}, ""),
@@ -57,9 +53,13 @@ RECORD = Record(
 )
 def test_an_end_that_came_over_its_owner_is_told_with_its_time(changed, words):
     record = replace(RECORD, **changed)
-    words = words and f"{'' if words.startswith('ended') else 'ended: '}{words}"
-    assert ending_words(record, LATER) == words
-    assert home_words("", record, LATER) == (f"Your server {words}." if words else "")
+    assert ending_words(record, LATER) == (f"ended: {words}" if words else "")
+    assert home_words("", record, LATER) == (f"Your server ended: {words}." if words else "")
+
+
+def test_an_end_whose_words_have_their_time_is_not_given_another():
+    record = replace(RECORD, cause="maintenance", close_reason="ended for maintenance at 14:00: new driver")
+    assert home_words("", record, LATER) == "Your server ended for maintenance at 14:00: new driver."
 
 
 def test_a_named_server_is_named_and_one_that_never_ran_is_silent():
