@@ -47,6 +47,8 @@ from gpulab_hub.settings import Settings, SharedDirectory, require_apart
 from gpulab_hub.simulate import injection as simulated
 from gpulab_hub.simulate import stage
 from gpulab_hub.snapshot import SnapshotFile
+from gpulab_hub.status_files import StatusFiles
+from gpulab_hub.telemetry.live import Live
 from gpulab_spawner.container import Share, Site
 from gpulab_spawner.engine import Engine
 from gpulab_spawner.errors import (
@@ -172,6 +174,7 @@ def assemble_service(paths: LabPaths, record: LabRecord, settings: Settings, fac
     shown = facts.get("gpulab")
     if isinstance(shown, dict):
         shown["maintenance"] = _maintenance_line(database)
+    live = Live()
     return ServiceLab(
         database=database,
         book=Ledger(database),
@@ -181,6 +184,8 @@ def assemble_service(paths: LabPaths, record: LabRecord, settings: Settings, fac
         interval=RECONCILE_SECONDS,
         facts=facts,
         care=_care(paths, settings, database, engine),
+        live=live,
+        status_files=_status_files(paths, settings, database, live),
     )
 
 
@@ -219,6 +224,14 @@ def health_rules(health: HealthSettings) -> tuple[HealthLimits, Keeping]:
 def _maintenance_line(database: Database) -> Line:
     maintenance = Maintenance(Ledger(database), socket.gethostname())
     return kept_line(lambda: maintenance.banner(time.time()))
+
+
+def _status_files(paths: LabPaths, settings: Settings, database: Database, live: Live) -> StatusFiles:
+    def leases() -> list[history.Record]:
+        with reading(database) as connection:
+            return history.open_leases(connection)
+
+    return StatusFiles(paths.servers, leases, live, max_age=settings.host.snapshot_max_age_seconds)
 
 
 def reconciler_of(

@@ -85,6 +85,39 @@ def test_a_home_that_is_missing_counts_as_full(tmp_path):
     assert "GPULAB_HOME_FULL" in server_environment({}, tmp_path, tmp_path / "gone", "")
 
 
+@pytest.mark.parametrize(
+    ("name", "variable"), [(".jupyter", "JUPYTER_CONFIG_DIR"), (".ipython", "IPYTHONDIR")]
+)
+@pytest.mark.parametrize("what", ["a link to something that is not there", "not a directory"])
+def test_what_lies_in_the_place_of_a_needed_directory_keeps_nobody_out(tmp_path, name, variable, what):
+    home = tmp_path / "home"
+    home.mkdir()
+    if what == "not a directory":
+        (home / name).touch()
+    else:
+        (home / name).symlink_to("/proc/nowhere/x")
+    more = server_environment({}, tmp_path, home, "")
+    make_directories(more)
+    assert Path(more[variable]).is_dir()
+    assert not more[variable].startswith(str(home))
+    assert len({"JUPYTER_CONFIG_DIR", "IPYTHONDIR"} & set(more)) == 1
+    assert "GPULAB_HOME_FULL" not in more
+    assert more["GPULAB_NOTICES"].startswith(f"{home / name} is {what}. This server started without it")
+
+
+def test_a_link_to_a_directory_is_one(tmp_path):
+    (tmp_path / "aim").mkdir()
+    (tmp_path / ".jupyter").symlink_to(tmp_path / "aim")
+    more = server_environment({}, tmp_path, tmp_path, "")
+    assert not {"JUPYTER_CONFIG_DIR", "GPULAB_NOTICES"} & set(more)
+
+
+def test_a_full_home_is_told_in_words(tmp_path, full):
+    (tmp_path / "home").mkdir()
+    (told,) = server_environment({}, tmp_path, tmp_path / "home", "")["GPULAB_NOTICES"].splitlines()
+    assert told.startswith(f"{tmp_path}/home is full or cannot be written.")
+
+
 def test_a_temporary_directory_that_takes_no_writes_is_replaced(tmp_path):
     more = server_environment({"TMPDIR": f"{tmp_path}/gone"}, tmp_path, tmp_path, "")
     make_directories(more)

@@ -3,80 +3,17 @@
 Fixtures: `hub`; `server`, the address of a running server and its log so far.
 """
 
-import http.client
 import json
-import os
 import re
-import signal
-import socket
-import subprocess
-import sys
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import websocket
-from tests.images.fakehub import SCOPE, FakeHub
+from tests.images.fakehub import FakeHub
+from tests.images.userserver import UserServer, cookies
 
 from gpulab_server import server as module
 from gpulab_server.server import LabServer
-
-START = """
-import sys
-from gpulab_server import lean
-with lean.standing_in():
-    from gpulab_server.server import LabServer
-    import jupyterlab.labapp
-app = LabServer.initialize_server(sys.argv[1:])
-# After the callback that binds the port, which is queued already.
-app.io_loop.add_callback(lambda: print("listening", file=sys.stderr, flush=True))
-app.start()
-"""
-
-
-class Server:
-    """A server in a process of its own."""
-
-    def __init__(self, api, directory):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(directory),
-            "JUPYTER_RUNTIME_DIR": str(directory / "runtime"),
-            "JUPYTERHUB_API_TOKEN": "of-the-server",
-            "JUPYTERHUB_API_URL": api,
-            "JUPYTERHUB_ACTIVITY_URL": f"{api}/users/ada/activity",
-            "JUPYTERHUB_BASE_URL": "/",
-            "JUPYTERHUB_CLIENT_ID": "jupyterhub-user-ada",
-            "JUPYTERHUB_OAUTH_ACCESS_SCOPES": json.dumps([SCOPE]),
-            "JUPYTERHUB_SERVICE_PREFIX": "/user/ada/",
-            "JUPYTERHUB_SERVICE_URL": f"http://127.0.0.1:{self.port}/user/ada/",
-            "JUPYTERHUB_USER": "ada",
-        }
-        command = [sys.executable, "-c", START, "--allow-root"]
-        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-        self.process = subprocess.Popen(command, env=environment, cwd=directory, **pipes)
-        self.log = ""
-        for line in self.process.stderr:
-            self.log += line
-            if line == "listening\n":
-                return
-        raise AssertionError(self.log)
-
-    def ask(self, path, *, method="GET", **headers):
-        """Return status, headers and text of an answer; a redirect is not followed."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        connection.request(method, path, headers=named)
-        reply = connection.getresponse()
-        text = reply.read().decode()
-        connection.close()
-        return reply.status, reply.headers, text
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        self.log += self.process.communicate(timeout=30)[1]
 
 
 @pytest.fixture(scope="module")
@@ -88,15 +25,11 @@ def hub():
 
 @pytest.fixture(scope="module")
 def server(hub, tmp_path_factory):
-    server = Server(hub.api, tmp_path_factory.mktemp("home"))
+    server = UserServer(hub.api, tmp_path_factory.mktemp("home"))
     yield server
     server.stop()
     # What a server needs was not among what was left out of it.
     assert "left out of this server" not in server.log
-
-
-def cookies(headers):
-    return "; ".join(value.split(";")[0] for value in headers.get_all("Set-Cookie", []))
 
 
 def test_it_is_up_before_it_has_asked_the_hub_anything(hub, server):

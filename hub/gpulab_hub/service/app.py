@@ -15,6 +15,7 @@ from gpulab_hub.service import api, care_page, page
 from gpulab_hub.service.handlers import Callback, NotFound
 from gpulab_hub.service.lab import ServiceLab
 from gpulab_hub.service.loop import Loop
+from gpulab_hub.status_files import keep_written
 from gpulab_server.hubauth import LabOAuth
 
 log = logging.getLogger(__name__)
@@ -78,6 +79,8 @@ async def serve(lab: ServiceLab, where: Where) -> None:
     server = HTTPServer(application(lab, where), max_body_size=MOST_BODY, max_buffer_size=2 * MOST_BODY)
     server.listen(where.port, "127.0.0.1")
     tasks = [asyncio.create_task(Loop(lab).run()), asyncio.create_task(care_page.probing(lab))]
+    if lab.status_files is not None:
+        tasks.append(asyncio.create_task(keep_written(lab.status_files)))
     log.info("The service listens on 127.0.0.1:%d", where.port)
     await ended.wait()
     server.stop()

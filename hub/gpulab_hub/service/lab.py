@@ -19,6 +19,8 @@ from gpulab_hub.reconciler import Reconciler, Report
 from gpulab_hub.service.care import Care
 from gpulab_hub.service.view import devices_view, lease_view, quarantine_view
 from gpulab_hub.service.wire import Devices, Health, LeaseInfo, Leases, Quarantine
+from gpulab_hub.status_files import StatusFiles
+from gpulab_hub.telemetry.live import Live
 from gpulab_hub.visible import Viewer, may_end, may_know_ending
 from gpulab_spawner.errors import LabError, Refusal
 
@@ -66,6 +68,8 @@ class ServiceLab:
         care: Health and maintenance of the GPUs.
         report: What the last round came to.
         wake: Lets the next round begin now.
+        live: The newest readings.
+        status_files: Tells each server about itself, None where there are no servers.
     """
 
     database: Database
@@ -79,6 +83,8 @@ class ServiceLab:
     care: Care | None = None
     report: Report | None = field(default=None)
     wake: Callable[[], None] = field(default=lambda: None)
+    live: Live = field(default_factory=Live)
+    status_files: StatusFiles | None = None
 
     def viewer(self, name: str, *, is_admin: bool) -> Viewer:
         """Return who looks."""

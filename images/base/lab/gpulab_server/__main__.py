@@ -36,12 +36,8 @@ def prepare(runtime: Path) -> None:
     more = server_environment(os.environ, runtime, home, Path("/proc/self/mounts").read_text())
     os.environ.update(more)
     make_directories(more)
-    if "GPULAB_HOME_FULL" in more:
-        print(
-            f"gpulab-start: {home} is full or cannot be written. Jupyter starts all the same: delete what "
-            "you do not need. Until then settings, history and notebooks cannot be saved there.",
-            file=sys.stderr,
-        )
+    for notice in more.get("GPULAB_NOTICES", "").splitlines():
+        print(f"gpulab-start: {notice}", file=sys.stderr)
 
 
 def run_command(arguments: tuple[str, ...]) -> None:

@@ -1,8 +1,9 @@
 """The directories of a running server that are not its home.
 
-A full home must still let its owner in, to clean it up: whatever Jupyter needs to write in order to start is
-kept in a runtime directory. Histories and signatures are worth keeping, so these stay in the home unless it
-is full, or on a network file system, where SQLite's locks do not hold.
+A home must let its owner in whatever its state is, to mend it: whatever Jupyter needs to write in order to
+start is kept in a runtime directory, and what it needs in the home is taken from there too while the home is
+full, or while something else lies in its place. Histories and signatures are worth keeping, so these stay in
+the home unless it is full, or on a network file system, where SQLite's locks do not hold.
 """
 
 from __future__ import annotations
@@ -21,6 +22,17 @@ NETWORK = frozenset(
 )
 ROOM = 64 * 1024
 """Bytes that a home must take for it not to count as full."""
+_NEEDED = (("JUPYTER_CONFIG_DIR", ".jupyter", "jupyter-config"), ("IPYTHONDIR", ".ipython", "ipython"))
+"""Directories of the home without which no server or no kernel starts: variable, name, name in the runtime
+directory."""
+_FULL = (
+    "{home} is full or cannot be written. Jupyter starts all the same: delete what you do not need. "
+    "Until then settings, history and notebooks cannot be saved there."
+)
+_BLOCKED = (
+    "{path} is {what}. This server started without it, and what belongs there is gone when it stops. "
+    "Remove it, then start the server again."
+)
 
 
 def private_directory(path: Path, uid: int) -> bool:
@@ -81,6 +93,13 @@ def on_network(path: Path, mounts: str) -> bool:
     return kind in NETWORK
 
 
+def blocked(path: Path) -> str:
+    """Return what lies where a directory belongs, in words; "" if it is one, or can be made."""
+    if path.is_dir() or not os.path.lexists(path):
+        return ""
+    return "a link to something that is not there" if path.is_symlink() else "not a directory"
+
+
 def server_environment(environ: Mapping[str, str], runtime: Path, home: Path, mounts: str) -> dict[str, str]:
     """Return the variables that a server's processes get on top of the container's.
 
@@ -105,11 +124,19 @@ def server_environment(environ: Mapping[str, str], runtime: Path, home: Path, mo
     if not sound or on_network(home, mounts):
         # Read by the configuration files of Jupyter and IPython in this image.
         more["GPULAB_DATABASES"] = str(runtime)
+    notices = []
     if not sound:
-        # Both write into their directory at every start, and stop if they cannot.
-        more["IPYTHONDIR"] = str(runtime / "ipython")
-        more["JUPYTER_CONFIG_DIR"] = str(runtime / "jupyter-config")
         more["GPULAB_HOME_FULL"] = "1"
+        notices.append(_FULL.format(home=home))
+    for variable, name, instead in _NEEDED:
+        what = blocked(home / name)
+        if what:
+            notices.append(_BLOCKED.format(path=home / name, what=what))
+        if what or not sound:
+            more[variable] = str(runtime / instead)
+    if notices:
+        # Shown in JupyterLab as well: nobody reads a container's log.
+        more["GPULAB_NOTICES"] = "\n".join(notices)
     return more
 
 

@@ -1,10 +1,11 @@
-"""The Jupyter server of a user, as JupyterHub's extension with three differences.
+"""The Jupyter server of a user, as JupyterHub's extension with four differences.
 
 1. Who may enter is asked through `gpulab_server.hubauth`.
 2. Nothing is asked of the hub before the server answers: JupyterHub's version check waits for the hub inside
    start-up, at a moment when the hub is busy with this very spawn.
 3. A hub that is away never ends a server: the stock version check exits after five tries, so a server that
    starts while the hub restarts would die with the work in it.
+4. It answers the panel in JupyterLab (`gpulab_server.panel`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from jupyterhub.httpclient import fetch
 from jupyterhub.singleuser.extension import JupyterHubIdentityProvider, JupyterHubSingleUser
 from traitlets import default
 
+from gpulab_server import panel
 from gpulab_server.hubauth import LabOAuth
 
 QUIET_SECONDS = 5.0
@@ -46,6 +48,10 @@ class LabServer(JupyterHubSingleUser):  # type: ignore[misc]
         super().load_config_file()
         self.config.ServerApp.identity_provider_class = LabIdentity
         self.serverapp.update_config(self.config)
+
+    def initialize_handlers(self) -> None:
+        """Add what the panel asks."""
+        self.handlers += panel.routes()
 
     async def check_hub_version(self) -> None:
         """Compare versions later, in the background."""
