@@ -102,7 +102,7 @@ export class Panel {
 
   timeWords(answer) {
     const left = words.secondsLeft(answer);
-    if (left === null) return answer.lab ? "No end was declared." : "";
+    if (left === null) return answer.lab ? "No end was set." : "";
     // The browser's clock may be another than the server's; a difference holds for both.
     const end = new Date(Date.now() + left * 1000);
     const day = end.toDateString() === new Date().toDateString() ? {} : { weekday: "short" };
