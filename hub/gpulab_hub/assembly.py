@@ -47,6 +47,7 @@ from gpulab_hub.settings import Settings, SharedDirectory, require_apart
 from gpulab_hub.simulate import injection as simulated
 from gpulab_hub.simulate import stage
 from gpulab_hub.snapshot import SnapshotFile
+from gpulab_hub.standing import Downtime
 from gpulab_hub.status_files import StatusFiles
 from gpulab_hub.telemetry.live import Live
 from gpulab_spawner.container import Share, Site
@@ -227,9 +228,9 @@ def _maintenance_line(database: Database) -> Line:
 
 
 def _status_files(paths: LabPaths, settings: Settings, database: Database, live: Live) -> StatusFiles:
-    def leases() -> list[history.Record]:
+    def leases() -> tuple[list[history.Record], Downtime | None]:
         with reading(database) as connection:
-            return history.open_leases(connection)
+            return history.open_leases(connection), history.downtime(connection)
 
     return StatusFiles(paths.servers, leases, live, max_age=settings.host.snapshot_max_age_seconds)
 

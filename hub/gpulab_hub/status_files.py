@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from gpulab_hub.history import Record
+from gpulab_hub.standing import Downtime
 from gpulab_hub.telemetry.live import Live
-from gpulab_hub.telemetry.status import RECENT_SECONDS, Measured, Notice, same, status
+from gpulab_hub.telemetry.status import RECENT_SECONDS, Measured, same, status
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +38,8 @@ class StatusFiles:
 
     Args:
         servers: Directory with one directory per lease.
-        leases: Returns the open leases.
+        leases: Returns the open leases, and maintenance that is announced or has begun.
         live: The newest readings.
-        notices: Returns what the user of a lease should know besides what the lease says.
         max_age: Seconds after which readings say nothing about now.
         clock: Unix time in seconds.
     """
@@ -47,33 +47,32 @@ class StatusFiles:
     def __init__(
         self,
         servers: Path,
-        leases: Callable[[], Sequence[Record]],
+        leases: Callable[[], tuple[Sequence[Record], Downtime | None]],
         live: Live,
         *,
-        notices: Callable[[Record], Sequence[Notice]] = lambda lease: (),
         max_age: float = 15.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._servers, self._leases, self._live = servers, leases, live
-        self._notices, self._max_age, self._clock = notices, max_age, clock
+        self._max_age, self._clock = max_age, clock
         self._written: dict[str, dict[str, Any]] = {}
         self._failed: set[str] = set()
 
     def write(self) -> None:
         """Write the files of the open leases. Blocking; one that fails leaves the others alone."""
         now = self._clock()
-        leases = self._leases()
+        leases, downtime = self._leases()
         for lease in leases:
             try:
-                self._write_one(lease, now)
+                self._write_one(lease, downtime, now)
             except (OSError, ValueError) as error:
                 self._say_once(lease.id, error)
         for gone in self._written.keys() - {lease.id for lease in leases}:
             self._forget(gone)
 
-    def _write_one(self, lease: Record, now: float) -> None:
+    def _write_one(self, lease: Record, downtime: Downtime | None, now: float) -> None:
         before = self._written.get(lease.id)
-        content = self._content(lease, now)
+        content = self._content(lease, downtime, now)
         if same(before, content) and before is not None and 0 <= now - before["written_at"] < AT_LEAST:
             return
         try:
@@ -84,11 +83,11 @@ class StatusFiles:
         self._written[lease.id] = content
         self._failed.discard(lease.id)
 
-    def _content(self, lease: Record, now: float) -> dict[str, Any]:
+    def _content(self, lease: Record, downtime: Downtime | None, now: float) -> dict[str, Any]:
         newest = self._live.newest()
         measured = {held.key: self._measured(held.key) for held in lease.devices}
         taken_at = newest.taken_at if newest else None
-        return status(lease, measured, taken_at, now, self._notices(lease), max_age=self._max_age)
+        return status(lease, measured, taken_at, now, downtime, max_age=self._max_age)
 
     def _measured(self, key: str) -> Measured:
         reading = self._live.device(key)

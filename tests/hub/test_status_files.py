@@ -10,9 +10,9 @@ from tests.hub.telemetry.readings import batch
 from tests.hub.telemetry.test_status import GPU, HELD, NOW, SLICE, lease
 
 from gpulab_hub import status_files
+from gpulab_hub.standing import Downtime
 from gpulab_hub.status_files import StatusFiles, keep_written
 from gpulab_hub.telemetry.live import Live
-from gpulab_hub.telemetry.status import Notice
 from gpulab_spawner.telemetry.readings import DeviceReading
 
 
@@ -20,9 +20,12 @@ class Lab:
     """One lab's open leases, readings and clock."""
 
     def __init__(self, servers):
-        self.servers, self.live, self.now, self.leases = servers, Live(), NOW, []
-        self.files = StatusFiles(
-            servers, lambda: self.leases, self.live, notices=lambda lease: (), clock=lambda: self.now
+        self.servers, self.live, self.now, self.leases, self.downtime = servers, Live(), NOW, [], None
+        self.files = self.start()
+
+    def start(self):
+        return StatusFiles(
+            self.servers, lambda: (self.leases, self.downtime), self.live, clock=lambda: self.now
         )
 
     def open(self, record):
@@ -138,8 +141,7 @@ def test_a_restarted_service_goes_on(lab):
     record = lab.open(lease())
     lab.files.write()
     lab.now += 1
-    again = StatusFiles(lab.servers, lambda: lab.leases, lab.live, clock=lambda: lab.now)
-    again.write()
+    lab.start().write()
     assert lab.read(record)["written_at"] == NOW + 1
 
 
@@ -162,18 +164,12 @@ def test_what_is_not_its_own_it_does_not_remove(lab):
     assert [path.name for path in lab.channel(record).iterdir()] == ["authorized_keys"]
 
 
-def test_notices_of_the_lab_reach_their_server_alone(lab):
-    one, other = lab.open(lease()), lab.open(another(lease()))
-    news = Notice("maintenance:1", "maintenance", "Soon.")
-    files = StatusFiles(
-        lab.servers,
-        lambda: lab.leases,
-        lab.live,
-        notices=lambda record: (news,) if record.id == one.id else (),
-        clock=lambda: lab.now,
-    )
-    files.write()
-    assert [each["words"] for each in lab.read(one)["notices"]] == ["Soon."]
+def test_maintenance_reaches_the_servers_that_it_ends(lab):
+    one, other = lab.open(lease(HELD)), lab.open(another(lease()))
+    lab.downtime = Downtime(NOW + 3600, "new driver", "root", NOW)
+    lab.files.write()
+    assert [each["kind"] for each in lab.read(one)["notices"]] == ["maintenance"]
+    assert lab.read(one)["ends_at"] == NOW + 3600
     assert lab.read(other)["notices"] == []
 
 

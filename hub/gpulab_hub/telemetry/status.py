@@ -8,11 +8,14 @@ only added within one `LAYOUT`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gpulab_hub.history import HeldDevice, Record
+from gpulab_hub.standing import Downtime
+from gpulab_hub.when import say_time
 from gpulab_spawner.telemetry.readings import DeviceReading, GpuReading, ProcessReading
 
 LAYOUT = 1
@@ -63,7 +66,7 @@ def status(
     measured: Mapping[str, Measured],
     taken_at: float | None,
     now: float,
-    notices: Iterable[Notice] = (),
+    downtime: Downtime | None = None,
     *,
     max_age: float = 15.0,
     page: str = "/services/gpulab/",
@@ -75,11 +78,13 @@ def status(
         measured: What is known of its devices, by their keys.
         taken_at: When the newest readings were taken, as Unix time in seconds; None if there are none.
         now: Unix time in seconds.
-        notices: What its user should know besides what the lease itself says.
+        downtime: Maintenance that is announced or has begun; a lease of what it covers ends with it.
         max_age: Seconds after which readings say nothing about now.
         page: Path of the service's pages.
     """
-    every = [*_of_the_lease(lease, now), *notices]
+    if downtime is not None and not any(downtime.covers(held.key) for held in lease.devices):
+        downtime = None
+    ends_at = _end(lease, downtime)
     return {
         "layout": LAYOUT,
         "written_at": now,
@@ -88,14 +93,17 @@ def status(
         "lease": lease.id,
         "server": lease.server,
         "started_at": lease.opened_at,
-        "ends_at": lease.ends_at,
-        "seconds_left": None if lease.ends_at is None else max(round(lease.ends_at - now), 0),
+        "ends_at": ends_at,
+        "seconds_left": None if ends_at is None else max(round(ends_at - now), 0),
         "page": page,
         "devices": [
             _device(held, measured.get(held.key, Measured()), lease.container_id, taken_at)
             for held in lease.devices
         ],
-        "notices": [{"id": n.id, "kind": n.kind, "words": n.words} for n in every],
+        "notices": [
+            {"id": each.id, "kind": each.kind, "words": each.words}
+            for each in _notices(lease, downtime, ends_at, now)
+        ],
     }
 
 
@@ -120,25 +128,33 @@ def course(recent: Sequence[Utilisation], until: float) -> list[float | None]:
     return [round(sum(step) / len(step), 1) if step else None for step in steps]
 
 
-def _of_the_lease(lease: Record, now: float) -> list[Notice]:
-    """Return what a lease itself says: its trouble, and that its end is near."""
-    found = []
+def _end(lease: Record, downtime: Downtime | None) -> float | None:
+    """Return when a lease ends: at its declared end or for maintenance, whichever is sooner."""
+    ends = [] if lease.ends_at is None else [lease.ends_at]
+    return min(ends if downtime is None else [*ends, downtime.begins_at], default=None)
+
+
+def _notices(lease: Record, downtime: Downtime | None, ends_at: float | None, now: float) -> Iterator[Notice]:
+    """Yield what the user should know: trouble with a GPU, maintenance, that the end is near."""
     if lease.trouble:
-        found.append(Notice(f"trouble:{lease.trouble}", "trouble", lease.trouble))
-    if lease.ends_at is None:
-        return found
-    left = lease.ends_at - now
+        yield Notice(f"trouble:{lease.trouble}", "trouble", lease.trouble)
+    if downtime is not None:
+        ending = downtime.for_holder(partial(say_time, now=now)).rstrip(".")
+        words = f"This server {ending}. Save your work before."
+        yield Notice(f"maintenance:{downtime.begins_at:.0f}:{downtime.words}", "maintenance", words)
+    if ends_at is None:
+        return
+    left = ends_at - now
     if left <= 0:
-        words = "The time that you asked for is over. Save your work, and end the server when you are done."
-        found.append(Notice(f"end:0:{lease.ends_at:.0f}", "end", words))
-        return found
+        words = "The time of this server is over. Save your work, and end it when you are done."
+        yield Notice(f"end:0:{ends_at:.0f}", "end", words)
+        return
     for seconds, said in SOON:
         # A server that was asked for no longer than this is not warned at its start.
-        if left <= seconds < lease.ends_at - lease.opened_at:
+        if left <= seconds < ends_at - lease.opened_at:
             words = f"The time of this server ends in less than {said}. Save your work."
-            found.append(Notice(f"end:{seconds}:{lease.ends_at:.0f}", "end", words))
-            break
-    return found
+            yield Notice(f"end:{seconds}:{ends_at:.0f}", "end", words)
+            return
 
 
 def _device(

@@ -1,4 +1,5 @@
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -6,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulab_hub.history import HeldDevice, Record
+from gpulab_hub.standing import Downtime
 from gpulab_hub.telemetry.status import (
     RECENT_SECONDS,
     STEP_SECONDS,
     Measured,
-    Notice,
     course,
     same,
     status,
@@ -62,8 +63,8 @@ def lease(*devices, ends_at=None, trouble=None, container=MINE):
     )
 
 
-def told(record, measured=None, taken_at=NOW - 1, now=NOW, notices=()):
-    return status(record, measured or {}, taken_at, now, notices)
+def told(record, measured=None, taken_at=NOW - 1, now=NOW, downtime=None):
+    return status(record, measured or {}, taken_at, now, downtime)
 
 
 def test_a_server_without_gpus_is_told_its_time():
@@ -185,13 +186,34 @@ def test_a_server_that_was_asked_for_no_longer_is_not_warned_at_its_start():
     assert kinds(told(short, now=NOW + 1500)) == [("end", "300")]
 
 
-def test_trouble_and_what_else_is_given_are_told():
-    more = (Notice("maintenance:1", "maintenance", "At 18:00 the lab is taken down."),)
-    found = told(lease(trouble="A GPU is sick."), notices=more)["notices"]
-    assert [(notice["kind"], notice["words"]) for notice in found] == [
-        ("trouble", "A GPU is sick."),
-        ("maintenance", "At 18:00 the lab is taken down."),
-    ]
+def test_trouble_with_a_gpu_is_told():
+    (told_of,) = told(lease(trouble="A GPU is sick."))["notices"]
+    assert told_of == {"id": "trouble:A GPU is sick.", "kind": "trouble", "words": "A GPU is sick."}
+
+
+def maintenance(begins_in, *devices, words="driver upgrade"):
+    return Downtime(NOW + begins_in, words, "root", NOW - 60, devices)
+
+
+@pytest.mark.parametrize("covered", [(), (GPU,), (SLICE.key,)])
+def test_maintenance_of_its_device_is_its_end_when_that_is_sooner(covered):
+    found = told(lease(SLICE, ends_at=NOW + 9000), downtime=maintenance(7200, *covered))
+    assert (found["ends_at"], found["seconds_left"]) == (NOW + 7200, 7200)
+    (news,) = found["notices"]
+    assert news["kind"] == "maintenance"
+    assert re.fullmatch(
+        r"This server ends at \w* ?[\d:]+ for maintenance: driver upgrade. Save your work before.",
+        news["words"],
+    )
+    assert told(lease(SLICE, ends_at=NOW + 5000), downtime=maintenance(7200))["ends_at"] == NOW + 5000
+    assert told(lease(SLICE), downtime=maintenance(7200))["ends_at"] == NOW + 7200
+    assert kinds(told(lease(SLICE), downtime=maintenance(200)))[1] == ("end", "300")
+
+
+def test_maintenance_of_other_devices_is_none_of_its_news():
+    for record, downtime in ((lease(SLICE), maintenance(60, "GPU-2")), (lease(), maintenance(60))):
+        found = told(record, downtime=downtime)
+        assert (found["ends_at"], found["notices"]) == (None, [])
 
 
 def test_time_alone_makes_no_other_content():
