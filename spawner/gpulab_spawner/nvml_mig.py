@@ -16,15 +16,18 @@ from collections.abc import Iterable
 from ctypes import byref, c_uint
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from gpulab_spawner import nvml_calls, procfs
-from gpulab_spawner.nvml_calls import Answer, Calls, Fields, text_of
+from gpulab_spawner.nvml_calls import Answer, Fields, Subject, memory_info, text_of
 from gpulab_spawner.placement.devices import Gpu, MigDevice
 
 _NAMED = re.compile(r"\bMIG (\S+)$")
 _PROFILES = 18
 """Profile numbers that NVML knows; a newer driver's further ones only cost the fallback of a name."""
+
+BELIEVED_SECONDS = 10.0
+"""How long a slice of the same UUID and size is taken to be the same: a layout made anew shows both at once,
+but whether a slice made anew elsewhere on the card may get the old UUID is nowhere promised."""
 
 _SHARED = "it shares its GPU instance, and so its memory, with other compute instances"
 
@@ -39,51 +42,91 @@ class _Instance:
     reason: str | None = None
 
 
-class MigReader:
-    """Reads the MIG devices of a GPU.
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A MIG device as it was read.
 
-    Args:
-        calls: The calls of the binding.
-        driver_proc: The driver's directory in the proc filesystem.
-        handle: NVML handle of the GPU.
-        gpu: The GPU as it was read; what cannot be read of its slices is noted in its `unknown`.
+    Attributes:
+        mig: The device.
+        subject: Asks about it.
+        memory: Its memory now.
     """
 
-    def __init__(self, calls: Calls, driver_proc: Path, handle: Any, gpu: Gpu) -> None:
-        self._calls = calls
+    mig: MigDevice
+    subject: Subject
+    memory: Answer
+
+
+class MigReader:
+    """Reads the MIG devices of a GPU again and again; what one is, is asked when it is first seen.
+
+    Args:
+        subject: The GPU.
+        driver_proc: The driver's directory in the proc filesystem.
+        gpu: The GPU as it was read.
+    """
+
+    def __init__(self, subject: Subject, driver_proc: Path, gpu: Gpu) -> None:
+        self._calls = subject.calls
         self._capabilities = driver_proc / "nvidia/capabilities"
         self._minors_file = driver_proc / "nvidia-caps/mig-minors"
-        self._handle = handle
+        self._handle = subject.handle
         self._gpu = gpu
         self._minors: dict[str, int] | None = None
+        self._known: dict[str, Slice] = {}
+        self._known_at = 0.0
+        self._most: int | None = None
 
-    def read(self) -> tuple[MigDevice, ...]:
-        """Return the GPU's MIG devices in NVML order."""
-        count = self._calls.ask("nvmlDeviceGetMaxMigDeviceCount", self._handle)
-        if not count.ok:
-            self._gpu.unknown["slices"] = count.reason or ""
-            return ()
-        migs = []
-        for slot in range(count.value):
-            handle = self._calls.ask("nvmlDeviceGetMigDeviceHandleByIndex", self._handle, slot)
-            if handle.code == nvml_calls.NOT_FOUND:
-                continue
-            if handle.ok:
-                migs.append(self._mig(handle.value, slot))
-            else:
-                self._gpu.unknown[f"slice {slot}"] = handle.reason or ""
-        return _mark_shared(m for m in migs if m is not None)
+    def forget(self) -> None:
+        """Read everything anew the next time."""
+        self._known.clear()
+        self._most = None
 
-    def _mig(self, handle: Any, slot: int) -> MigDevice | None:
-        fields = Fields(self._calls, handle)
-        uuid = fields.text("uuid", "nvmlDeviceGetUUID")
-        if uuid is None:
-            self._gpu.unknown[f"slice {slot}"] = fields.unknown["uuid"]
+    def read(self, at: float, unknown: dict[str, str]) -> tuple[Slice, ...]:
+        """Return the GPU's MIG devices in NVML order.
+
+        Args:
+            at: Unix time in seconds.
+            unknown: Is told of the slots that could not be read, and why.
+        """
+        if not 0 <= at - self._known_at < BELIEVED_SECONDS:
+            self._known, self._known_at = {}, at
+        if self._most is None:
+            count = self._calls.ask("nvmlDeviceGetMaxMigDeviceCount", self._handle)
+            if not count.ok:
+                unknown["slices"] = count.reason or ""
+                return ()
+            self._most = int(count.value)
+        self._minors = None
+        found = [self._slot(slot, unknown) for slot in range(self._most)]
+        self._known = {part.mig.uuid: part for part in found if part is not None}
+        return _mark_shared(part for part in found if part is not None)
+
+    def _slot(self, slot: int, unknown: dict[str, str]) -> Slice | None:
+        handle = self._calls.ask("nvmlDeviceGetMigDeviceHandleByIndex", self._handle, slot)
+        if handle.code == nvml_calls.NOT_FOUND:
             return None
+        uuid = self._calls.ask("nvmlDeviceGetUUID", handle.value) if handle.ok else handle
+        name = text_of(uuid.value)
+        if name is None:
+            unknown[f"slice {slot}"] = uuid.reason or ""
+            return None
+        known = self._known.get(name)
+        if known is not None:
+            known.subject.handle = handle.value
+            memory = memory_info(known.subject)
+            if _total(memory) == known.mig.memory_bytes:
+                return replace(known, memory=memory)
+        subject = Subject(self._calls, handle.value)
+        memory = memory_info(subject) if known is None else memory
+        return Slice(self._mig(subject, name, memory), subject, memory)
+
+    def _mig(self, subject: Subject, uuid: str, memory: Answer) -> MigDevice:
+        fields = Fields(subject)
         gi = fields.get("gpu_instance", "nvmlDeviceGetGpuInstanceId")
         ci = fields.get("compute_instance", "nvmlDeviceGetComputeInstanceId")
-        memory = fields.get("memory_bytes", "nvmlDeviceGetMemoryInfo")
-        named = _NAMED.search(text_of(self._calls.ask("nvmlDeviceGetName", handle).value) or "")
+        fields.note("memory_bytes", memory)
+        named = _NAMED.search(text_of(subject.ask("nvmlDeviceGetName").value) or "")
         instance = self._instance(gi, named.group(1) if named else None)
         profile = named.group(1) if named else instance.profile
         gi_minor, ci_minor = (
@@ -100,7 +143,7 @@ class MigReader:
             instance.size,
             gpu_instance=gi,
             compute_instance=ci,
-            memory_bytes=memory.total if memory is not None else None,
+            memory_bytes=_total(memory),
             gi_minor=gi_minor,
             ci_minor=ci_minor,
             problem=None if profile else "the driver does not name its profile",
@@ -173,9 +216,18 @@ class MigReader:
         return self._minors
 
 
-def _mark_shared(migs: Iterable[MigDevice]) -> tuple[MigDevice, ...]:
+def _mark_shared(slices: Iterable[Slice]) -> tuple[Slice, ...]:
     """Withhold compute instances that share a GPU instance: neither memory nor place is theirs alone."""
-    migs = tuple(migs)
-    uses = Counter(m.gpu_instance for m in migs)
+    slices = tuple(slices)
+    uses = Counter(s.mig.gpu_instance for s in slices)
     shared = {gi for gi, count in uses.items() if gi is not None and count > 1}
-    return tuple(replace(m, problem=m.problem or _SHARED) if m.gpu_instance in shared else m for m in migs)
+    return tuple(
+        replace(s, mig=replace(s.mig, problem=s.mig.problem or _SHARED))
+        if s.mig.gpu_instance in shared
+        else s
+        for s in slices
+    )
+
+
+def _total(memory: Answer) -> int | None:
+    return int(memory.value.total) if memory.ok else None
