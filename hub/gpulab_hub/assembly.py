@@ -187,6 +187,7 @@ def assemble_service(paths: LabPaths, record: LabRecord, settings: Settings, fac
         care=_care(paths, settings, database, engine),
         live=live,
         status_files=_status_files(paths, settings, database, live),
+        inventory=SnapshotFile(paths.snapshot).read,
     )
 
 

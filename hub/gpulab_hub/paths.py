@@ -84,6 +84,16 @@ class LabPaths:
         return self.state / "agent" / "snapshot.json"
 
     @property
+    def orders(self) -> Path:
+        """The service's last orders to the agent, kept by the agent."""
+        return self.snapshot.parent / "orders.json"
+
+    @property
+    def readings(self) -> Path:
+        """The socket at which the service takes the agent's readings, in a directory of the service's own."""
+        return self.run / "service" / "readings.sock"
+
+    @property
     def simulate(self) -> Path:
         """Directory of the simulated machine: choice, library, state file, stand-in device nodes."""
         return self.state / "simulate"

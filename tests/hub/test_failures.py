@@ -8,7 +8,7 @@ import pytest
 from tests.fakes.lab import Lab
 
 from gpulab_hub.agent import snapshot
-from gpulab_hub.agent.child import Worker, WorkerFailed, command
+from gpulab_hub.agent.child import Worker, WorkerFailed, command, parts
 from gpulab_hub.database import open_database
 from gpulab_hub.paths import LabPaths
 from gpulab_hub.simulate import stage
@@ -28,8 +28,9 @@ class WatchedLab(Lab):
 
     def look(self, deadline=30.0):
         """Read the machine; a worker that does not answer leaves the last snapshot."""
+        self._worker.gpu_seconds = deadline
         try:
-            self.inventory = load(self._worker.ask(deadline))
+            self.inventory = load(parts(self._worker.ask())[0])
         except WorkerFailed:
             return False
         self.now = self.inventory.taken_at

@@ -10,8 +10,8 @@ from dataclasses import asdict
 import click
 
 from gpulab_hub import settings
-from gpulab_hub.agent import sampler, snapshot
-from gpulab_hub.agent.child import Worker, WorkerFailed, command
+from gpulab_hub.agent import snapshot
+from gpulab_hub.agent.child import Worker, WorkerFailed, command, parts
 from gpulab_hub.commands import emit, json_option, lab_command
 from gpulab_hub.paths import LabPaths
 from gpulab_spawner.errors import LabError
@@ -130,7 +130,7 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterable[str]:
 def _ask_nvml(paths: LabPaths) -> Inventory:
     worker = Worker(command(paths.snapshot, paths.simulate))
     try:
-        return load(worker.ask(sampler.DEADLINE))
+        return load(parts(worker.ask())[0])
     except WorkerFailed as error:
         raise NvmlSilent(
             f"NVML gave no answer: {error}.", next_step="Look into dmesg; a hung driver needs a reboot."

@@ -22,6 +22,7 @@ def service(paths: LabPaths) -> None:
     from gpulab_hub.assembly import assemble_service
     from gpulab_hub.deploy import record as records
     from gpulab_hub.service import app
+    from gpulab_hub.telemetry import inbox
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     record = records.require(paths.state)
@@ -32,6 +33,8 @@ def service(paths: LabPaths) -> None:
         port=record.service_port,
         hub_api=f"http://{compose.in_url(record.gateway)}:{record.hub_port}/hub/api",
         token=paths.service_token.read_text(encoding="ascii").strip(),
+        readings=paths.readings,
+        agents=inbox.owners(paths.snapshot.parent),
     )
     try:
         asyncio.run(app.serve(lab, where))

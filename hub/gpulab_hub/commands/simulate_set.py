@@ -15,7 +15,7 @@ import click
 from gpulab_hub.commands import emit, json_option, lab_command
 from gpulab_hub.paths import LabPaths
 from gpulab_hub.simulate import stage
-from gpulab_hub.simulate.live import Driver, Live
+from gpulab_hub.simulate.live import FIGURES, TRAFFIC, Driver, Live
 from gpulab_spawner.errors import LabError
 from gpulab_spawner.sizes import parse_size
 
@@ -125,9 +125,12 @@ def load(live: Live, place: Place, percent: int) -> str:
 @click.argument("place", metavar="GPU[@START]", callback=_place, required=False)
 @click.option("--pid", type=click.IntRange(1, 2**22), help="Pid of a process that runs and comes to the GPU.")
 @click.option("--memory", "used", callback=_size, default="1G", show_default=True, help="What it holds.")
+@click.option(
+    "--load", type=click.IntRange(0, 100), default=0, show_default=True, help="Percent that it takes."
+)
 @click.option("--end", type=click.IntRange(1, 2**22), help="Pid of a process to take off all GPUs.")
 @_change
-def process(live: Live, place: Place | None, pid: int | None, used: int, end: int | None) -> str:
+def process(live: Live, place: Place | None, pid: int | None, used: int, load: int, end: int | None) -> str:
     """Put a process on a GPU, or take it off: `process 0 --pid 4711 --memory 2G`, `process --end 4711`.
 
     The agent shows processes that exist on this machine; one of a container counts as that container's.
@@ -139,7 +142,7 @@ def process(live: Live, place: Place | None, pid: int | None, used: int, end: in
         return f"Process {end} is off all GPUs."
     if place is None:
         raise click.UsageError("Name the GPU that the process is on: process 0 --pid 4711.")
-    live.start_process(place[0], int(pid or 0), used, start=place[1])
+    live.start_process(place[0], int(pid or 0), used, start=place[1], percent=load)
     return f"Process {pid} holds {used / 2**30:.1f} GiB of {_named(place)}."
 
 
@@ -154,16 +157,66 @@ def xid(live: Live, place: Place, number: int) -> str:
 
 
 @set_.command()
-@click.argument("words", metavar="[GPU] on|off", nargs=-1)
+@click.argument("gpu", type=_GPU)
 @_change
-def hang(live: Live, words: tuple[str, ...]) -> str:
+def ecc(live: Live, gpu: int) -> str:
+    """Report an uncorrected memory error of a GPU, and count it: `ecc 0`."""
+    live.report_ecc(gpu)
+    return f"An uncorrected memory error of GPU {gpu} was reported."
+
+
+@set_.command()
+@click.argument("gpu", type=_GPU)
+@click.argument("figure", metavar="FIGURE", type=click.Choice([*FIGURES, *TRAFFIC]))
+@click.argument("value", metavar="VALUE", callback=_size)
+@_change
+def figure(live: Live, gpu: int, figure: str, value: int) -> str:
+    """Set a figure: `figure 0 temperature 83`, `figure 0 pcie-sent 5G`.
+
+    Power is in watts, temperature in degrees Celsius, clocks in MHz, traffic in bytes a second; the rest are
+    counts. FIGURE is power, power-limit, temperature, sm-clock, memory-clock, ecc-corrected, ecc-uncorrected,
+    rows-corrected, rows-uncorrected, rows-pending, rows-failed, or pcie- or nvlink- with sent or received.
+    """
+    live.set_figure(gpu, figure, value)
+    return f"{figure} of GPU {gpu} is {value}."
+
+
+@set_.command()
+@click.argument("gpu", type=_GPU)
+@click.argument("reasons", metavar="REASON...|none", nargs=-1, required=True)
+@_change
+def throttle(live: Live, gpu: int, reasons: tuple[str, ...]) -> str:
+    """Hold a GPU's clocks down: `throttle 0 hw_thermal`, `throttle 0 none`."""
+    wanted = () if reasons == ("none",) else reasons
+    live.set_throttle(gpu, wanted)
+    held = ", ".join(wanted)
+    return f"The clocks of GPU {gpu} are held down: {held}." if held else f"The clocks of GPU {gpu} are free."
+
+
+@set_.command()
+@click.argument("microseconds", type=click.IntRange(0, 10**6))
+@_change
+def delay(live: Live, microseconds: int) -> str:
+    """Let each NVML call take so many MICROSECONDS of a processor: `delay 100`."""
+    live.set_delay(microseconds)
+    return f"each NVML call takes {microseconds} microseconds."
+
+
+@set_.command()
+@click.argument("words", metavar="[GPU] on|off", nargs=-1)
+@click.option("--call", default="", help="Only calls of this function, such as nvmlDeviceGetPowerUsage.")
+@_change
+def hang(live: Live, words: tuple[str, ...], call: str) -> str:
     """Let every NVML call hang, or those on one GPU: `hang on`, `hang 0 on`, `hang off`."""
     *where, switch = words or ("",)
     if switch not in ("on", "off") or len(where) > 1 or not all(w.isdecimal() for w in where):
         raise click.UsageError("Write on or off, after the index of a GPU where only its calls shall hang.")
     gpu = int(where[0]) if where else None
-    live.set_hang(switch == "on", gpu=gpu)
-    what = "every NVML call" if gpu is None else f"every NVML call on GPU {gpu}"
+    if call and gpu is None:
+        raise click.UsageError("Name the GPU on which the call shall hang: hang 0 on --call FUNCTION.")
+    live.set_hang(switch == "on", gpu=gpu, call=call)
+    every = f"every {call}" if call else "every NVML call"
+    what = every if gpu is None else f"{every} on GPU {gpu}"
     return f"{what} hangs now." if switch == "on" else f"{what} answers again."
 
 

@@ -46,6 +46,8 @@ def plan(paths: LabPaths) -> tuple[Entry, ...]:
         # Below it each person's directory is root's; the search bit lets containers reach their own.
         Entry(paths.storage, "root", 0o711),
         Entry(paths.run, "root", 0o755),
+        # Others reach its sockets; who they are is checked there.
+        Entry(paths.readings.parent, HUB, 0o755),
         # Processes may lock these files but not put others beside them.
         Entry(paths.run / "hub.lock", HUB, 0o600, file=True),
         Entry(paths.run / "proxy.lock", PROXY, 0o600, file=True),

@@ -7,6 +7,7 @@ import hashlib
 import logging
 import signal
 from dataclasses import dataclass
+from pathlib import Path
 
 from tornado.httpserver import HTTPServer
 from tornado.web import Application
@@ -16,6 +17,7 @@ from gpulab_hub.service.handlers import Callback, NotFound
 from gpulab_hub.service.lab import ServiceLab
 from gpulab_hub.service.loop import Loop
 from gpulab_hub.status_files import keep_written
+from gpulab_hub.telemetry.inbox import Inbox
 from gpulab_server.hubauth import LabOAuth
 
 log = logging.getLogger(__name__)
@@ -33,11 +35,15 @@ class Where:
         port: Port on loopback; the proxy routes /services/gpulab/ to it.
         hub_api: URL of the hub's API.
         token: The service's API token, which is its OAuth secret too.
+        readings: Socket at which the agent's readings are taken, None for none.
+        agents: Uids that the agent may have besides root and the service's own.
     """
 
     port: int
     hub_api: str
     token: str
+    readings: Path | None = None
+    agents: tuple[int, ...] = ()
 
 
 def application(lab: ServiceLab, where: Where) -> Application:
@@ -78,6 +84,9 @@ async def serve(lab: ServiceLab, where: Where) -> None:
         loop.add_signal_handler(number, ended.set)
     server = HTTPServer(application(lab, where), max_body_size=MOST_BODY, max_buffer_size=2 * MOST_BODY)
     server.listen(where.port, "127.0.0.1")
+    inbox = Inbox(where.readings, lab.take, peers=where.agents) if where.readings else None
+    if inbox is not None:
+        inbox.start()
     tasks = [asyncio.create_task(Loop(lab).run()), asyncio.create_task(care_page.probing(lab))]
     if lab.status_files is not None:
         tasks.append(asyncio.create_task(keep_written(lab.status_files)))
@@ -86,4 +95,6 @@ async def serve(lab: ServiceLab, where: Where) -> None:
     server.stop()
     for task in tasks:
         task.cancel()
+    if inbox is not None:
+        await inbox.stop()
     await server.close_all_connections()

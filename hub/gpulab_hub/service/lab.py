@@ -20,9 +20,12 @@ from gpulab_hub.service.care import Care
 from gpulab_hub.service.view import devices_view, lease_view, quarantine_view
 from gpulab_hub.service.wire import Devices, Health, LeaseInfo, Leases, Quarantine
 from gpulab_hub.status_files import StatusFiles
+from gpulab_hub.telemetry.filter import known_only
 from gpulab_hub.telemetry.live import Live
 from gpulab_hub.visible import Viewer, may_end, may_know_ending
 from gpulab_spawner.errors import LabError, Refusal
+from gpulab_spawner.placement.inventory import Inventory
+from gpulab_spawner.telemetry.readings import Batch, Orders
 
 PAST = 50
 """Ended leases that a list shows."""
@@ -68,8 +71,9 @@ class ServiceLab:
         care: Health and maintenance of the GPUs.
         report: What the last round came to.
         wake: Lets the next round begin now.
-        live: The newest readings.
+        live: The newest readings, of known devices only.
         status_files: Tells each server about itself, None where there are no servers.
+        inventory: The newest snapshot, None if there is none.
     """
 
     database: Database
@@ -85,6 +89,12 @@ class ServiceLab:
     wake: Callable[[], None] = field(default=lambda: None)
     live: Live = field(default_factory=Live)
     status_files: StatusFiles | None = None
+    inventory: Callable[[], Inventory | None] = field(default=lambda: None)
+
+    def take(self, batch: Batch) -> Orders:
+        """Take readings from the agent and return its orders. Blocking."""
+        self.live.take(known_only(batch, self.inventory()))
+        return Orders()
 
     def viewer(self, name: str, *, is_admin: bool) -> Viewer:
         """Return who looks."""

@@ -81,8 +81,8 @@ def _fill_gpu(gpu: Gpu, at: int, described: SimulatedGpu, place: str) -> None:
     gpu.uuid = f"GPU-{uuid.uuid5(_SEED, f'{place}/{at}')}".encode()
     gpu.name = model.name.encode()
     gpu.serial = f"16{at:011d}".encode()
-    gpu.minor, gpu.bus = described.minor, _BUSES[at]
-    gpu.bus_id = f"00000000:{gpu.bus:02X}:00.0".encode()
+    gpu.minor, gpu.bus, gpu.domain = described.minor, _BUSES[at % len(_BUSES)], at // len(_BUSES)
+    gpu.bus_id = f"{gpu.domain:08X}:{gpu.bus:02X}:00.0".encode()
     gpu.pci_id, gpu.subsystem_id = model.pci_id, model.subsystem_id
     gpu.cc_major, gpu.cc_minor = model.compute_capability
     gpu.architecture, gpu.cores = model.architecture, model.cores

@@ -15,8 +15,8 @@ from typing import Any
 
 from gpulab_spawner.errors import ConfigError
 
-MAGIC = 0x4C4E5602
-MAX_GPUS = 16
+MAGIC = 0x4C4E5603
+MAX_GPUS = 64
 MAX_MIGS = 14
 MAX_PROCESSES = 64
 MAX_PROFILES = 20
@@ -60,8 +60,17 @@ class Process(ctypes.Structure):
     _fields_ = (*_numbers("used pid gi ci sm_percent reserved"), ("memory", _U64))
 
 
+class Traffic(ctypes.Structure):
+    """A counter of bytes: `base` at `since`, and growing by `rate` a second; times are Unix microseconds."""
+
+    _fields_ = tuple(_numbers("base since rate", _U64))
+
+
 class Gpu(ctypes.Structure):
-    """A physical GPU: what it is, and what it does right now."""
+    """A physical GPU: what it is, and what it does right now.
+
+    `hang` blocks every call about it, `hang_call` those of one function.
+    """
 
     _fields_ = (
         ("uuid", ctypes.c_char * 80),
@@ -74,7 +83,12 @@ class Gpu(ctypes.Structure):
         *_numbers("gpu_percent memory_percent celsius memory_celsius milliwatts limit_milliwatts"),
         *_numbers("sm_mhz memory_mhz sm_max_mhz memory_max_mhz ecc nvlinks"),
         *_numbers("rows_correctable rows_uncorrectable rows_pending rows_failed clock_reasons layouts"),
-        *_numbers("memory reserved memory_used ecc_uncorrected millijoules", _U64),
+        *_numbers("memory reserved memory_used ecc_corrected ecc_uncorrected millijoules", _U64),
+        ("pcie_sent", Traffic),
+        ("pcie_received", Traffic),
+        ("nvlink_sent", Traffic),
+        ("nvlink_received", Traffic),
+        ("hang_call", ctypes.c_char * 64),
         ("profile", Profile * MAX_PROFILES),
         ("mig", Mig * MAX_MIGS),
         ("process", Process * MAX_PROCESSES),
@@ -90,12 +104,13 @@ class Event(ctypes.Structure):
 class State(ctypes.Structure):
     """A whole machine.
 
-    `init_error` is what every call answers while it is set, `hang` blocks every call while it is set, and
-    `switched` tells that all NVLinks end at switches.
+    `init_error` is what every call answers while it is set, `hang` blocks every call while it is set,
+    `delay` is how many microseconds each call keeps a processor busy, and `switched` tells that all NVLinks
+    end at switches.
     """
 
     _fields_ = (
-        *_numbers("magic size gpus init_error hang unprivileged cuda"),
+        *_numbers("magic size gpus init_error hang unprivileged cuda delay"),
         *_numbers("major_gpu major_uvm major_caps switched"),
         ("nodes_inode", _U64),
         ("nodes", ctypes.c_char * 512),
@@ -111,7 +126,7 @@ class State(ctypes.Structure):
 
 
 SIZE = ctypes.sizeof(State)
-_STRUCTURES = (Profile, Mig, Process, Gpu, Event, State)
+_STRUCTURES = (Profile, Mig, Process, Traffic, Gpu, Event, State)
 _C_NAMES = {_U32: "uint32_t", _U64: "uint64_t", ctypes.c_double: "double", ctypes.c_char: "char"}
 
 

@@ -25,6 +25,7 @@ class BatchUnreadable(LabError):
     """The message is not one that this release understands."""
 
     code = "readings_unreadable"
+    status = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,8 @@ class DeviceReading:
         memory_used_bytes: GPU memory in use, without what the driver reserves where it tells that apart.
         memory_total_bytes: GPU memory that there is.
         processes: What runs on it; None if that cannot be read.
-        unknown: Name of a field to the reason why it was not measured.
+        unknown: Name of a field to the reason why it was not measured; `process_utilisation` for that of all
+            its processes.
     """
 
     device: str
@@ -92,7 +94,7 @@ class GpuReading:
         remap_pending: Whether a row waits for a reset to be replaced.
         remap_failed: Whether a row could not be replaced: the card wants replacing.
         problem: Why nothing of it could be measured, as in the inventory; None when well.
-        unknown: Name of a field to the reason why it was not measured.
+        unknown: Name of a field to the reason why it was not measured; `events` where XIDs are not heard of.
     """
 
     uuid: str

@@ -6,7 +6,7 @@ import os
 import pytest
 from click.testing import CliRunner
 
-from gpulab_hub.agent.child import Worker, WorkerFailed, command
+from gpulab_hub.agent.child import Worker, WorkerFailed, command, parts
 from gpulab_hub.cli import main
 from gpulab_hub.paths import LabPaths
 from gpulab_hub.simulate import stage
@@ -44,11 +44,11 @@ def done(paths, *arguments):
 
 
 def test_a_gpu_is_lost_and_found(paths, worker):
-    worker.ask(30)
+    worker.ask()
     assert done(paths, "gpu", "0", "lost") == "SIMULATED h100-mig: GPU 0 has fallen off the bus."
-    assert [bool(g.problem) for g in load(worker.ask(30)).gpus] == [True, False]
+    assert [bool(g.problem) for g in load(parts(worker.ask())[0]).gpus] == [True, False]
     assert done(paths, "gpu", "0", "found").endswith("GPU 0 is back.")
-    assert [g.problem for g in load(worker.ask(30)).gpus] == [None, None]
+    assert [g.problem for g in load(parts(worker.ask())[0]).gpus] == [None, None]
 
 
 def test_memory_and_load_of_a_gpu_and_of_a_slice(paths):
@@ -66,11 +66,11 @@ def test_a_process_comes_and_goes(paths, worker):
     pid = str(os.getpid())
     assert done(paths, "process", "0", "--pid", pid, "--memory", "2G").endswith("holds 2.0 GiB of GPU 0.")
     done(paths, "process", "1@2", "--pid", pid)
-    whole, cut = load(worker.ask(30)).gpus
+    whole, cut = load(parts(worker.ask())[0]).gpus
     assert [(p.pid, p.memory_bytes) for p in whole.processes] == [(os.getpid(), 2 << 30)]
     assert [(p.memory_bytes, p.gpu_instance) for p in cut.processes] == [(1 << 30, 9)]
     assert done(paths, "process", "--end", pid).endswith(f"Process {pid} is off all GPUs.")
-    assert [g.processes for g in load(worker.ask(30)).gpus] == [(), ()]
+    assert [g.processes for g in load(parts(worker.ask())[0]).gpus] == [(), ()]
 
 
 def test_an_xid_is_reported(paths):
@@ -81,18 +81,20 @@ def test_an_xid_is_reported(paths):
 
 @pytest.mark.parametrize("where", [(), ("1",)])
 def test_calls_hang_and_answer_again(paths, worker, where):
-    worker.ask(30)
+    worker.ask()
+    worker.gpu_seconds = worker.start_seconds = 0.2
     assert done(paths, "hang", *where, "on").endswith("hangs now.")
     with pytest.raises(WorkerFailed, match="did not answer"):
-        worker.ask(0.2)
+        worker.ask()
     assert done(paths, "hang", *where, "off").endswith("answers again.")
-    assert len(load(worker.ask(30)).gpus) == 2
+    worker.start_seconds = 30
+    assert len(load(parts(worker.ask())[0]).gpus) == 2
 
 
 def test_a_gpu_is_cut_anew_and_made_whole(paths, worker):
     assert done(paths, "mig", "0", "1g.10gb, 3g.40gb@4").endswith("GPU 0 is cut into 1g.10gb, 3g.40gb@4.")
     assert done(paths, "mig", "1", "off").endswith("GPU 1 is whole.")
-    devices = load(worker.ask(30)).devices()
+    devices = load(parts(worker.ask())[0]).devices()
     assert [(d.index, d.profile, d.start) for d in devices] == [
         (1, None, None), (0, "1g.10gb", 0), (0, "3g.40gb", 4)
     ]  # fmt: skip
@@ -107,13 +109,13 @@ def test_a_gpu_is_cut_anew_and_made_whole(paths, worker):
     ],
 )
 def test_a_driver_goes_while_the_agent_runs_and_comes_back(paths, worker, driver, words):
-    worker.ask(30)
+    worker.ask()
     done(paths, "driver", driver)
-    inventory = load(worker.ask(30))
+    inventory = load(parts(worker.ask())[0])
     assert words in inventory.problem
     assert inventory.gpus == ()
     done(paths, "driver", "ok")
-    assert load(worker.ask(30)).problem is None
+    assert load(parts(worker.ask())[0]).problem is None
 
 
 def test_json_tells_the_same(paths):

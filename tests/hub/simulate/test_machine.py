@@ -65,7 +65,7 @@ def test_mig_may_be_on_without_slices():
         ("gpus: [{model: h100-80, count: 0}]", "gpus.0.count: 0 is not accepted"),
         ("gpus: [{model: h100-80, count: -1}]", "gpus.0.count: -1 is not accepted"),
         ("gpus: [{model: h100-80, count: '2'}]", "gpus.0.count: '2' is not accepted"),
-        ("gpus: [{model: h100-80, count: 16}, {model: h100-80}]", "gpus: 17 GPUs are too many"),
+        ("gpus: [{model: h100-80, count: 64}, {model: h100-80}]", "gpus: 65 GPUs are too many"),
         ("gpus: [{model: h100-80, count: 2, minor: 1}]", "gpus.0.minor: several GPUs cannot share it"),
         ("gpus: [{model: h100-80, minor: 1}, {model: h100-80}]", "gpus: two GPUs have minor 1"),
         ("gpus: [{model: h100-80, mig: true}]", "gpus.0.mig: True is not accepted"),
@@ -112,7 +112,9 @@ def test_what_cannot_exist_is_refused_by_file_key_and_value(text, words):
 
 
 def test_an_unknown_machine_is_refused_with_those_there_are():
-    with pytest.raises(ConfigError, match=r"no simulated machine '3xh100'\. Shipped: 2xh100, 8xa100"):
+    with pytest.raises(
+        ConfigError, match=r"no simulated machine '3xh100'\. Shipped: 2xh100, 64xh100, 8xa100"
+    ):
         shipped.read("3xh100")
 
 

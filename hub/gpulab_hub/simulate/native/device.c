@@ -66,7 +66,7 @@ NVML nvmlDeviceGetHandleByIndex_v2(uint32_t index, Handle *handle) {
   int at = visible_gpu(index);
   if (at < 0) return INVALID_ARGUMENT;
   *handle = gpu_handle((uint32_t)at);
-  TARGET(find_gpu, *handle);
+  TARGET(look, *handle);
   return OK;
 }
 
@@ -195,7 +195,7 @@ NVML nvmlDeviceGetEccMode(Handle handle, uint32_t *current, uint32_t *pending) {
 
 static int pair(Handle first, Handle second, Target *a, Target *b) {
   int code = find_gpu(first, a);
-  return code ? code : find_gpu(second, b);
+  return code ? code : look(second, b);
 }
 
 NVML nvmlDeviceGetTopologyCommonAncestor(Handle first, Handle second, uint32_t *level) {

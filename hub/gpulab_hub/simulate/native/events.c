@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 enum { SUPPORTED_EVENTS = 0xff9f, METRIC_GRAPHICS = 1, METRIC_SM = 2 };
+enum { METRIC_PCIE_SENT = 20, METRIC_PCIE_RECEIVED = 21, METRIC_NVLINK_RECEIVED = 60, METRIC_NVLINK_SENT = 61 };
 
 typedef struct {
   uint64_t seen, types[MAX_GPUS];
@@ -50,7 +51,10 @@ NVML nvmlEventSetWait_v2(EventSet *set, EventData *out, uint32_t milliseconds) {
   }
 }
 
-typedef struct { double sm; } Sample;
+typedef struct {
+  uint64_t at, pcie_sent, pcie_received, nvlink_sent, nvlink_received;
+  double sm;
+} Sample;
 typedef struct { uint32_t version, supported; } Support;
 typedef struct {
   uint32_t id;
@@ -81,12 +85,18 @@ NVML nvmlGpmSampleFree(Sample *sample) {
   return OK;
 }
 
+static void take_sample(const Gpu *gpu, double sm, Sample *sample) {
+  uint64_t now = microseconds();
+  *sample = (Sample){now, counted(&gpu->pcie_sent, now), counted(&gpu->pcie_received, now),
+                     counted(&gpu->nvlink_sent, now), counted(&gpu->nvlink_received, now), sm};
+}
+
 NVML nvmlGpmMigSampleGet(Handle handle, uint32_t gi, Sample *sample) {
   TARGET(find_gpu, handle);
   if (t.gpu->cc_major < 9) return NOT_SUPPORTED;
   for (uint32_t i = 0; i < MAX_MIGS; i++)
     if (t.gpu->mig_current && t.gpu->mig[i].used && t.gpu->mig[i].gi == gi) {
-      sample->sm = t.gpu->mig[i].sm_percent;
+      take_sample(t.gpu, t.gpu->mig[i].sm_percent, sample);
       return OK;
     }
   return INVALID_ARGUMENT;
@@ -95,16 +105,34 @@ NVML nvmlGpmMigSampleGet(Handle handle, uint32_t gi, Sample *sample) {
 NVML nvmlGpmSampleGet(Handle handle, Sample *sample) {
   TARGET(find, handle);
   if (t.gpu->cc_major < 9) return NOT_SUPPORTED;
-  sample->sm = t.mig ? t.mig->sm_percent : t.gpu->gpu_percent;
+  take_sample(t.gpu, t.mig ? t.mig->sm_percent : t.gpu->gpu_percent, sample);
+  return OK;
+}
+
+/* MiB a second. */
+static double rate(uint64_t before, uint64_t after, uint64_t microseconds) {
+  return microseconds && after >= before ? (double)(after - before) / 1048576 * 1e6 / (double)microseconds : 0;
+}
+
+static int measured(const Sample *a, const Sample *b, Metric *m) {
+  uint64_t time = b->at - a->at;
+  switch (m->id) {
+    case METRIC_GRAPHICS: case METRIC_SM: m->value = b->sm; break;
+    case METRIC_PCIE_SENT: m->value = rate(a->pcie_sent, b->pcie_sent, time); break;
+    case METRIC_PCIE_RECEIVED: m->value = rate(a->pcie_received, b->pcie_received, time); break;
+    case METRIC_NVLINK_SENT: m->value = rate(a->nvlink_sent, b->nvlink_sent, time); break;
+    case METRIC_NVLINK_RECEIVED: m->value = rate(a->nvlink_received, b->nvlink_received, time); break;
+    default: return NOT_SUPPORTED;
+  }
   return OK;
 }
 
 NVML nvmlGpmMetricsGet(MetricsQuery *query) {
+  STARTED();
   if (query->version != 1) return ARGUMENT_VERSION_MISMATCH;
   for (uint32_t i = 0; i < query->count; i++) {
     Metric *m = &query->metric[i];
-    m->result = m->id == METRIC_GRAPHICS || m->id == METRIC_SM ? OK : NOT_SUPPORTED;
-    m->value = query->second->sm;
+    m->result = measured(query->first, query->second, m);
   }
   return OK;
 }

@@ -15,20 +15,53 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define CONTAINER_STATE "/usr/local/share/gpulab/simulated-machine"
 
+enum { NO_ATTACH = 2 };
 enum { KIND_GPU = 1, KIND_MIG = 2, KIND_GPU_INSTANCE = 3, KIND_COMPUTE_INSTANCE = 4 };
 
 State *machine;
 static uint32_t users;
 static uint32_t visible[MAX_GPUS], visible_count;
 static int in_container, all_visible;
+static int held[MAX_GPUS + 1], held_count; /* as the driver's nodes are held open while NVML is used */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void wait_while(const uint32_t *flag) {
   while (*(const volatile uint32_t *)flag) usleep(20000);
+}
+
+uint64_t microseconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+uint64_t counted(const Traffic *traffic, uint64_t at) {
+  double seconds = at > traffic->since ? (double)(at - traffic->since) / 1e6 : 0;
+  return traffic->base + (uint64_t)((double)traffic->rate * seconds);
+}
+
+/* Real calls keep a processor busy in the kernel, and so does this. */
+static void take_time(void) {
+  struct timespec begin, now;
+  if (!machine->delay) return;
+  clock_gettime(CLOCK_MONOTONIC, &begin);
+  do clock_gettime(CLOCK_MONOTONIC, &now);
+  while ((now.tv_sec - begin.tv_sec) * 1000000 + (now.tv_nsec - begin.tv_nsec) / 1000 < (long)machine->delay);
+}
+
+/* A node that nothing serves cannot be held open, but its place can: /proc shows it as it shows a real one. */
+static void hold(const char *path) {
+  int file = open(path, O_PATH | O_CLOEXEC);
+  if (file >= 0) held[held_count++] = file;
+}
+
+static void let_go(void) {
+  while (held_count) close(held[--held_count]);
 }
 
 /* Whether a node is there, is the device that it should be, and may be opened. */
@@ -38,10 +71,15 @@ static int granted(const char *name, uint32_t major, uint32_t minor, int mode) {
   snprintf(path, sizeof path, "%s/%s", in_container ? "/dev" : machine->nodes, name);
   if (statx(AT_FDCWD, path, 0, STATX_TYPE, &node)) return 0;
   if (!S_ISCHR(node.stx_mode) || node.stx_rdev_major != major || node.stx_rdev_minor != minor) return 0;
-  if (!in_container) return 1;
   int file = open(path, mode | O_CLOEXEC | O_NONBLOCK);
   if (file >= 0) close(file);
   return file >= 0 || errno == ENXIO || errno == ENODEV;
+}
+
+static void hold_node(const char *name) {
+  char path[640];
+  snprintf(path, sizeof path, "%s/%s", in_container ? "/dev" : machine->nodes, name);
+  hold(path);
 }
 
 static int granted_capability(uint32_t minor) {
@@ -50,17 +88,22 @@ static int granted_capability(uint32_t minor) {
   return granted(name, machine->major_caps, minor, O_RDONLY);
 }
 
-static void look_at_nodes(void) {
+/* With NO_ATTACH the driver shows no GPU, whatever may be opened. */
+static void look_at_nodes(uint32_t flags) {
   struct statx found;
   all_visible = !machine->nodes[0]; /* a machine without nodes, for processes of the host only */
   in_container = !all_visible && (statx(AT_FDCWD, machine->nodes, 0, STATX_INO, &found) != 0 ||
                                   found.stx_ino != machine->nodes_inode);
   visible_count = 0;
+  if (!all_visible) hold_node("nvidiactl");
+  if (flags & NO_ATTACH) return;
   for (uint32_t at = 0; at < machine->gpus && at < MAX_GPUS; at++) {
     char name[32];
     uint32_t minor = machine->gpu[at].minor;
     snprintf(name, sizeof name, "nvidia%u", minor);
-    if (all_visible || granted(name, machine->major_gpu, minor, O_RDWR)) visible[visible_count++] = at;
+    if (!all_visible && !granted(name, machine->major_gpu, minor, O_RDWR)) continue;
+    visible[visible_count++] = at;
+    if (!all_visible) hold_node(name);
   }
 }
 
@@ -81,7 +124,6 @@ static int map_state(void) {
 }
 
 NVML nvmlInitWithFlags(uint32_t flags) {
-  (void)flags;
   pthread_mutex_lock(&lock);
   int code = OK;
   if (!users) {
@@ -92,8 +134,9 @@ NVML nvmlInitWithFlags(uint32_t flags) {
       wait_while(&machine->hang);
       code = machine->init_error;
     }
-    if (!code) look_at_nodes();
-    if (!code && !visible_count) code = DRIVER_NOT_LOADED;
+    if (!code) look_at_nodes(flags);
+    if (!code && !visible_count && !(flags & NO_ATTACH)) code = DRIVER_NOT_LOADED;
+    if (code) let_go();
   }
   if (!code) users++;
   pthread_mutex_unlock(&lock);
@@ -106,15 +149,26 @@ NVML nvmlInit(void) { return nvmlInitWithFlags(0); }
 NVML nvmlShutdown(void) {
   pthread_mutex_lock(&lock);
   int code = users ? OK : UNINITIALIZED;
-  if (users) users--;
+  if (users && !--users) let_go();
   pthread_mutex_unlock(&lock);
   return code;
 }
 
-int started(void) {
+static int ready(void) {
   if (!machine || !users) return UNINITIALIZED;
   wait_while(&machine->hang);
   return (int)*(volatile uint32_t *)&machine->init_error; /* the driver went away while we had it open */
+}
+
+int started(void) {
+  int code = ready();
+  if (!code) take_time();
+  return code;
+}
+
+void wait_for(const Target *target, const char *function) {
+  const char *hangs = target->gpu->hang_call;
+  while (*(const volatile char *)hangs && !strncmp(function, hangs, strlen(hangs))) usleep(20000);
 }
 
 int inside_container(void) { return in_container; }
@@ -149,7 +203,8 @@ Handle gpu_instance_handle(uint32_t gpu, uint32_t mig) { return handle_of(KIND_G
 Handle compute_instance_handle(uint32_t gpu, uint32_t mig) { return handle_of(KIND_COMPUTE_INSTANCE, gpu, mig); }
 
 static int locate(Handle handle, Target *target, uint32_t *kind) {
-  STARTED();
+  int code = ready();
+  if (code) return code;
   uint32_t value = (uint32_t)(uintptr_t)handle;
   *kind = value >> 28;
   target->gpu_at = value >> 8 & 0xff;
@@ -166,10 +221,15 @@ static int locate(Handle handle, Target *target, uint32_t *kind) {
   return target->gpu->reset_required ? RESET_REQUIRED : OK;
 }
 
-int find(Handle handle, Target *target) {
+int look(Handle handle, Target *target) {
   uint32_t kind;
   int code = locate(handle, target, &kind);
   return code ? code : kind <= KIND_MIG ? OK : INVALID_ARGUMENT;
+}
+
+int find(Handle handle, Target *target) {
+  STARTED();
+  return look(handle, target);
 }
 
 int find_gpu(Handle handle, Target *target) {
@@ -178,6 +238,7 @@ int find_gpu(Handle handle, Target *target) {
 }
 
 int find_instance(Handle handle, Target *target) {
+  STARTED();
   uint32_t kind;
   int code = locate(handle, target, &kind);
   return code ? code : kind >= KIND_GPU_INSTANCE ? OK : INVALID_ARGUMENT;

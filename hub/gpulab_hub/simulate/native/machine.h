@@ -11,8 +11,12 @@ typedef struct {
 
 extern State *machine;
 
-int started(void);                        /* OK, or UNINITIALIZED; waits while the machine hangs */
+int started(void);                        /* OK, or UNINITIALIZED; waits while the machine hangs, takes its time */
 int find(Handle handle, Target *target);  /* a GPU or a MIG device */
+int look(Handle handle, Target *target);  /* the same within a call that has taken its time already */
+void wait_for(const Target *target, const char *function); /* while calls of that function hang on that GPU */
+uint64_t microseconds(void);              /* of Unix time */
+uint64_t counted(const Traffic *traffic, uint64_t at);
 int find_gpu(Handle handle, Target *target);      /* NOT_SUPPORTED for a MIG device */
 int find_instance(Handle handle, Target *target); /* a GPU instance or a compute instance */
 uint32_t visible_gpus(void);
@@ -35,6 +39,7 @@ int put_text(char *out, uint32_t room, const char *text);
   do {                         \
     int code_ = finder(handle, &t); \
     if (code_) return code_;   \
+    wait_for(&t, __func__);    \
   } while (0)
 #define STARTED()             \
   do {                        \

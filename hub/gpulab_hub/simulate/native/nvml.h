@@ -50,3 +50,4 @@ typedef struct {
   uint64_t value;
 } FieldValue;
 typedef struct { Handle device; uint64_t type, data; uint32_t gi, ci; } EventData;
+enum { VALUE_UINT = 1, VALUE_ULONGLONG = 3 };

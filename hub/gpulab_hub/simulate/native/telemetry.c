@@ -1,16 +1,10 @@
 /* What a GPU or a MIG device does right now. */
 #include "machine.h"
 #include <string.h>
-#include <time.h>
+#include <unistd.h>
 
 /* A MIG parent's own figures are shown to those who may see all of its slices. */
 static int hidden(const Target *t) { return !t->mig && t->gpu->mig_current && !may_look_around(); }
-
-static uint64_t microseconds(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
 
 /* The first version counts what the driver reserves as used; the second tells it apart. */
 NVML nvmlDeviceGetMemoryInfo(Handle handle, Memory *out) {
@@ -114,16 +108,22 @@ NVML nvmlDeviceGetTotalEccErrors(Handle handle, uint32_t type, uint32_t counter,
   (void)counter;
   TARGET(find_gpu, handle);
   if (!t.gpu->ecc) return NOT_SUPPORTED;
-  *count = type == 1 ? t.gpu->ecc_uncorrected : 0;
+  *count = type == 1 ? t.gpu->ecc_uncorrected : t.gpu->ecc_corrected;
   return OK;
+}
+
+/* While slices are there, a parent does not tell its rows. */
+static int rows_hidden(const Gpu *gpu) {
+  if (gpu->mig_current)
+    for (uint32_t i = 0; i < MAX_MIGS; i++)
+      if (gpu->mig[i].used) return 1;
+  return 0;
 }
 
 NVML nvmlDeviceGetRemappedRows(Handle handle, uint32_t *corrected, uint32_t *uncorrected, uint32_t *pending,
                                uint32_t *failed) {
   TARGET(find_gpu, handle);
-  if (t.gpu->mig_current)
-    for (uint32_t i = 0; i < MAX_MIGS; i++)
-      if (t.gpu->mig[i].used) return NOT_SUPPORTED;
+  if (rows_hidden(t.gpu)) return NOT_SUPPORTED;
   *corrected = t.gpu->rows_correctable;
   *uncorrected = t.gpu->rows_uncorrectable;
   *pending = t.gpu->rows_pending;
@@ -137,21 +137,60 @@ NVML nvmlDeviceGetUnrepairableMemoryFlag_v1(Handle handle, uint32_t *flag) {
   return OK;
 }
 
-/* Field values: average and instant power, memory temperature, energy, number of NVLinks. */
+enum { ALL_LINKS = 0xFFFFFFFF, FIELD_NVLINK_SENT = 138, FIELD_NVLINK_RECEIVED = 139 };
+
+static void wide(FieldValue *v, uint64_t value) {
+  v->type = VALUE_ULONGLONG;
+  v->value = value;
+}
+
+/* The power limit, temperature of the memory and the like have 32 bits, and so have PCIe's bytes: they wrap. */
+static void narrow(FieldValue *v, uint64_t value) {
+  v->type = VALUE_UINT;
+  v->value = (uint32_t)value;
+}
+
+/* Errors since the driver was loaded; links; remapped rows; power: average, instant, limit; PCIe. */
+static void fill_field(const Gpu *gpu, FieldValue *v) {
+  uint64_t now = microseconds();
+  v->result = OK;
+  v->time = (int64_t)now;
+  switch (v->field) {
+    case 3: wide(v, gpu->ecc_corrected); break;
+    case 4: wide(v, gpu->ecc_uncorrected); break;
+    case 82: narrow(v, gpu->memory_celsius); break;
+    case 83: wide(v, gpu->millijoules); break;
+    case 91: narrow(v, gpu->nvlinks); break;
+    case FIELD_NVLINK_SENT: wide(v, counted(&gpu->nvlink_sent, now) / 1024); break;
+    case FIELD_NVLINK_RECEIVED: wide(v, counted(&gpu->nvlink_received, now) / 1024); break;
+    case 142: wide(v, gpu->rows_correctable); break;
+    case 143: wide(v, gpu->rows_uncorrectable); break;
+    case 144: wide(v, gpu->rows_pending); break;
+    case 145: wide(v, gpu->rows_failed); break;
+    case 185: case 186: narrow(v, gpu->milliwatts); break;
+    case 190: narrow(v, gpu->limit_milliwatts); break;
+    case 197: narrow(v, counted(&gpu->pcie_sent, now)); break;
+    case 198: narrow(v, counted(&gpu->pcie_received, now)); break;
+    default: v->result = NOT_SUPPORTED;
+  }
+  int link = v->field == FIELD_NVLINK_SENT || v->field == FIELD_NVLINK_RECEIVED;
+  int row = v->field >= 142 && v->field <= 145, error = v->field == 3 || v->field == 4;
+  if (link && (!gpu->nvlinks || v->scope != ALL_LINKS)) v->result = NOT_SUPPORTED;
+  if ((row && rows_hidden(gpu)) || (error && !gpu->ecc)) v->result = NOT_SUPPORTED;
+}
+
 NVML nvmlDeviceGetFieldValues(Handle handle, int count, FieldValue *values) {
   TARGET(find_gpu, handle);
-  for (int i = 0; i < count; i++) {
-    FieldValue *v = &values[i];
-    v->result = OK;
-    v->time = (int64_t)microseconds();
-    switch (v->field) {
-      case 185: case 186: v->value = t.gpu->milliwatts; break;
-      case 82: v->value = t.gpu->memory_celsius; break;
-      case 83: v->value = t.gpu->millijoules; break;
-      case 91: v->value = t.gpu->nvlinks; break;
-      default: v->result = NOT_SUPPORTED;
-    }
-  }
+  for (int i = 0; i < count; i++) fill_field(t.gpu, &values[i]);
+  return OK;
+}
+
+/* It measures for 20 ms, and the caller waits. KiB a second. */
+NVML nvmlDeviceGetPcieThroughput(Handle handle, uint32_t counter, uint32_t *kib) {
+  TARGET(find_gpu, handle);
+  if (counter > 1) return INVALID_ARGUMENT;
+  usleep(20000);
+  *kib = (uint32_t)((counter ? t.gpu->pcie_received.rate : t.gpu->pcie_sent.rate) / 1024);
   return OK;
 }
 
@@ -209,6 +248,7 @@ NVML nvmlDeviceGetRunningProcessDetailList(Handle handle, ProcessDetailList *lis
   return small ? INSUFFICIENT_SIZE : OK;
 }
 
+/* Only those that ran something are listed. */
 NVML nvmlDeviceGetProcessUtilization(Handle handle, ProcessUtilization *out, uint32_t *count, uint64_t since) {
   (void)since;
   TARGET(find_gpu, handle);
@@ -216,7 +256,7 @@ NVML nvmlDeviceGetProcessUtilization(Handle handle, ProcessUtilization *out, uin
   uint32_t room = *count, found = 0;
   for (uint32_t i = 0; i < MAX_PROCESSES; i++) {
     const Process *p = &t.gpu->process[i];
-    if (!concerns(&t, p)) continue;
+    if (!concerns(&t, p) || !p->sm_percent) continue;
     if (out && found < room) out[found] = (ProcessUtilization){p->pid, microseconds(), p->sm_percent, 0, 0, 0};
     found++;
   }
