@@ -102,12 +102,18 @@ class Sender:
         self._close()
 
     def _post(self, batch: bytes) -> tuple[int, bytes]:
-        if self._connection is None:
-            self._connection = UnixConnection(self._path, _ANSWER_SECONDS)
-        self._connection.request(
-            "POST", "/readings", body=batch, headers={"Content-Type": "application/json"}
-        )
-        answer = self._connection.getresponse()
+        """Return what the service answers; a connection that it has closed meanwhile is made anew."""
+        if self._connection is not None:
+            try:
+                return self._exchange(self._connection, batch)
+            except (ConnectionError, http.client.BadStatusLine):
+                self._close()
+        self._connection = UnixConnection(self._path, _ANSWER_SECONDS)
+        return self._exchange(self._connection, batch)
+
+    def _exchange(self, connection: UnixConnection, batch: bytes) -> tuple[int, bytes]:
+        connection.request("POST", "/readings", body=batch, headers={"Content-Type": "application/json"})
+        answer = connection.getresponse()
         return answer.status, answer.read()
 
     def _take(self, body: bytes) -> None:

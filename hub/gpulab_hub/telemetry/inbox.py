@@ -14,12 +14,14 @@ import socket
 import struct
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 from tornado.httpserver import HTTPServer
 from tornado.httputil import HTTPServerRequest
 from tornado.netutil import bind_unix_socket
 from tornado.web import Application, HTTPError, RequestHandler
 
+from gpulab_hub.service.handlers import Missing, as_error
 from gpulab_spawner.errors import LabError
 from gpulab_spawner.telemetry.readings import Batch, Orders, dump_orders, load
 
@@ -38,13 +40,6 @@ class NotTheAgent(LabError):
 
     code = "not_the_agent"
     status = 403
-
-
-class NotHere(LabError):
-    """There is nothing but `POST /readings` here."""
-
-    code = "not_found"
-    status = 404
 
 
 class Inbox:
@@ -73,7 +68,7 @@ class Inbox:
         arguments = {"take": self._take, "peers": self._peers, "turn": asyncio.Lock(), "refused": set()}
         application = Application(
             [("/readings", _Readings, arguments)],
-            default_handler_class=_Nothing,
+            default_handler_class=_Nowhere,
             default_handler_args=arguments,
             log_function=lambda handler: None,
         )
@@ -99,8 +94,8 @@ def owners(directory: Path) -> tuple[int, ...]:
         return ()
 
 
-class _Nothing(RequestHandler):
-    """Refuses; the base of what takes readings."""
+class _Checked(RequestHandler):
+    """Answers to the agent alone."""
 
     def initialize(self, take: Take, peers: frozenset[int], turn: asyncio.Lock, refused: set[int]) -> None:
         self.take = take
@@ -115,21 +110,13 @@ class _Nothing(RequestHandler):
                 self.refused.add(uid)
                 log.warning("Readings of uid %d are refused: it is not the agent", uid)
             raise NotTheAgent("Readings are taken from the lab's agent only.")
-        if type(self) is _Nothing:
-            raise NotHere("There is nothing here.", next_step="POST a batch to /readings.")
 
-    def write_error(self, status_code: int, **kwargs: object) -> None:
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Answer with the one shape of errors."""
-        trace = kwargs.get("exc_info")
-        error = trace[1] if isinstance(trace, tuple) else None
-        if not isinstance(error, LabError):
-            words = error.log_message if isinstance(error, HTTPError) and error.log_message else "It failed."
-            error, code = LabError(words, next_step="See the service's log."), status_code
-        else:
-            code = getattr(error, "status", 400)
-        self.set_status(code)
+        found = as_error(status_code, kwargs.get("exc_info", (None, None))[1])
+        self.set_status(found.status)
         self.set_header("Content-Type", "application/json")
-        self.finish(error.as_json())
+        self.finish(found.as_json())
 
     def log_exception(self, typ: object, value: object, tb: object) -> None:
         """Log faults; a refusal is an answer."""
@@ -137,16 +124,31 @@ class _Nothing(RequestHandler):
             log.error("Readings could not be taken", exc_info=value if isinstance(value, Exception) else None)
 
 
-class _Readings(_Nothing):
+class _Nowhere(_Checked):
+    """Whatever has no address."""
+
+    def prepare(self) -> None:
+        """Refuse.
+
+        Raises:
+            Missing: Always.
+        """
+        super().prepare()
+        raise Missing(404)
+
+
+class _Readings(_Checked):
     """Takes a batch."""
 
     async def post(self) -> None:
         """Answer a batch with the orders."""
-        batch = load(self.request.body)
         async with self.turn:  # What waited while the service was away comes in order and is taken so.
-            orders = await asyncio.to_thread(self.take, batch)
+            orders = await asyncio.to_thread(self._taken)
         self.set_header("Content-Type", "application/json")
         self.finish(dump_orders(orders))
+
+    def _taken(self) -> Orders:
+        return self.take(load(self.request.body))
 
 
 def peer(request: HTTPServerRequest) -> int:

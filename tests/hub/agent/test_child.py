@@ -4,12 +4,23 @@ import sys
 import pytest
 
 from gpulab_hub.agent import child
-from gpulab_hub.agent.child import Stopped, Worker, WorkerFailed
+from gpulab_hub.agent.child import Hung, Stopped, Stuck, Worker, WorkerFailed
 
 ECHO = "import sys\nfor n, line in enumerate(sys.stdin): print(n, flush=True)"
 HANGS = "import sys; sys.stdin.readline(); sys.stdin.read()"
 DIES = "import sys; sys.stdin.readline(); sys.exit(3)"
 CRASHES = "import os, signal, sys; sys.stdin.readline(); os.kill(os.getpid(), signal.SIGSEGV)"
+TELLS = """
+import os, sys
+from gpulab_hub.agent.progress import Progress
+progress = Progress(int(os.environ["GPULAB_PROGRESS"]))
+for line in sys.stdin:
+    progress.about("GPU-a")
+    progress.asking("nvmlDeviceGetName")
+    progress.about("GPU-b")
+    progress.asking("nvmlDeviceGetPowerUsage")
+    sys.stdin.read()
+"""
 LONG = "import sys\nfor line in sys.stdin: print('x' * 300000, flush=True)"
 
 
@@ -17,8 +28,8 @@ LONG = "import sys\nfor line in sys.stdin: print('x' * 300000, flush=True)"
 def worker():
     made = []
 
-    def make(code, stop=None):
-        made.append(Worker([sys.executable, "-c", code], stop))
+    def make(code, stop=None, **more):
+        made.append(Worker([sys.executable, "-c", code], stop, **more))
         return made[-1]
 
     yield make
@@ -28,19 +39,35 @@ def worker():
 
 def test_one_process_answers_question_after_question(worker):
     echo = worker(ECHO)
-    assert [echo.ask(30), echo.ask(30)] == [b"0", b"1"]
+    assert [echo.ask(), echo.ask()] == [b"0", b"1"]
 
 
 def test_an_answer_larger_than_a_pipe_comes_whole(worker):
-    assert len(worker(LONG).ask(30)) == 300000
+    assert len(worker(LONG).ask()) == 300000
 
 
-def test_a_worker_that_hangs_is_killed_at_its_deadline_and_another_started(worker):
-    hanging = worker(HANGS)
-    with pytest.raises(WorkerFailed, match=r"NVML did not answer within 0\.1 s"):
-        hanging.ask(0.1)
-    hanging._command = [sys.executable, "-c", ECHO]
-    assert hanging.ask(30) == b"0"
+def test_a_worker_that_hangs_before_any_gpu_is_killed_at_its_limit_and_another_started(worker):
+    hanging = worker(HANGS, start_seconds=0.1)
+    with pytest.raises(Hung, match=r"NVML did not answer the start within 0\.1 s") as caught:
+        hanging.ask()
+    assert caught.value.gpu == ""
+    hanging.command = [sys.executable, "-c", ECHO]
+    hanging.start_seconds = 30
+    assert hanging.ask() == b"0"
+
+
+def test_a_worker_that_hangs_on_a_gpu_tells_which_and_in_what_call(worker):
+    hanging = worker(TELLS, gpu_seconds=0.1, start_seconds=30)
+    with pytest.raises(Hung, match=r"NVML did not answer nvmlDeviceGetPowerUsage within 0\.1 s") as caught:
+        hanging.ask()
+    assert (caught.value.gpu, caught.value.call) == ("GPU-b", "nvmlDeviceGetPowerUsage")
+
+
+def test_an_answer_that_takes_long_is_fetched_by_a_later_look(worker):
+    slow = worker("import sys; sys.stdin.readline(); input(); print('late', flush=True)", start_seconds=30)
+    assert slow.answered(0) is None
+    slow._process.stdin.write(b"go on\n")
+    assert slow.ask() == b"late"
 
 
 @pytest.mark.parametrize(("code", "words"), [(DIES, "status 3"), (CRASHES, "signal 11")])
@@ -48,12 +75,12 @@ def test_a_worker_that_dies_says_how(worker, code, words):
     dying = worker(code)
     for _ in range(2):
         with pytest.raises(WorkerFailed, match=words):
-            dying.ask(30)
+            dying.ask()
 
 
 def test_a_worker_that_cannot_be_started_is_a_failure_like_others(tmp_path):
     with pytest.raises(WorkerFailed, match="cannot be started: No such file"):
-        Worker([str(tmp_path / "absent")]).ask(30)
+        Worker([str(tmp_path / "absent")]).ask()
 
 
 def test_the_word_to_stop_ends_the_waiting(worker):
@@ -62,7 +89,7 @@ def test_the_word_to_stop_ends_the_waiting(worker):
         hanging = worker(HANGS, read_end)
         os.write(write_end, b"x")
         with pytest.raises(Stopped):
-            hanging.ask(30)
+            hanging.ask()
     finally:
         os.close(read_end)
         os.close(write_end)
@@ -78,9 +105,11 @@ class Unkillable:
 
 
 def test_workers_that_cannot_be_killed_are_not_piled_up(worker):
-    echo = worker(ECHO)
-    echo._stuck = [Unkillable() for _ in range(child.MAX_STUCK)]
-    with pytest.raises(WorkerFailed, match=r"\(77, 77, 77\) are stuck in the driver"):
-        echo.ask(30)
-    echo._stuck.pop()
-    assert echo.ask(30) == b"0"
+    stuck = Stuck()
+    for _ in range(child.MAX_STUCK):
+        stuck.add(Unkillable())
+    echo = worker(ECHO, stuck=stuck)
+    with pytest.raises(WorkerFailed, match=r"\(77, 77, .*\) are stuck in the driver"):
+        echo.ask()
+    stuck._processes.pop()
+    assert echo.ask() == b"0"
