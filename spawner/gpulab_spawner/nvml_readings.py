@@ -120,6 +120,8 @@ class Figures:
 
     def _values(self) -> dict[int, Answer]:
         """Return the fields that one call gives; those that it never will get calls of their own."""
+        if not self._wanted:
+            return {}
         question = [(f, _ALL_LINKS) if f in _COUNTED else f for f in self._wanted]
         answer = self._subject.calls.ask("nvmlDeviceGetFieldValues", self._subject.handle, question)
         if not answer.ok:
