@@ -18,13 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from gpulab_spawner import nvml_calls, procfs
-from gpulab_spawner.nvml_calls import Answer, Calls, text_of
+from gpulab_spawner.nvml_calls import Calls, text_of
 from gpulab_spawner.nvml_events import Events
 from gpulab_spawner.nvml_gpu import LOST, RESET, WORN, Around, GpuSource, Seen
 from gpulab_spawner.nvml_identity import in_place, kept_migs, left_out, recall
 from gpulab_spawner.nvml_links import Endpoint, read_links
 from gpulab_spawner.nvml_processes import Processes
+from gpulab_spawner.nvml_start import cuda_version, no_start
 from gpulab_spawner.placement.devices import Device, Gpu
 from gpulab_spawner.placement.inventory import Inventory
 from gpulab_spawner.placement.nearness import Links
@@ -162,12 +162,12 @@ class NvmlReader:
                 return "The Python package nvidia-ml-py is not installed here; install it and try again."
         answer = self._calls.ask("nvmlInit")
         if not answer.ok:
-            return _no_start(answer, procfs.module_version(_text(self._driver_proc / "nvidia/version")))
+            return no_start(answer, self._driver_proc)
         self._started_at = now
         self._events = Events(self._calls)
         self._versions = (
             text_of(self._calls.ask("nvmlSystemGetDriverVersion").value),
-            _cuda(self._calls.ask("nvmlSystemGetCudaDriverVersion_v2")),
+            cuda_version(self._calls.ask("nvmlSystemGetCudaDriverVersion_v2")),
         )
         return None
 
@@ -282,31 +282,3 @@ def _by_index(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
 
 def _unheard(handle: Any, uuid: str) -> str | None:
     return "NVML was not started"
-
-
-def _no_start(answer: Answer, module: str | None) -> str:
-    """Word why NVML does not start, with the next step."""
-    if answer.code == nvml_calls.LIBRARY_NOT_FOUND:
-        return "No NVIDIA driver is installed: libnvidia-ml.so.1 was not found. Install the driver."
-    if answer.code == nvml_calls.DRIVER_NOT_LOADED:
-        return "The NVIDIA driver is not loaded in the kernel. Run modprobe nvidia, or look into dmesg."
-    if answer.code == nvml_calls.VERSION_MISMATCH:
-        runs = f"is version {module}" if module else "is of another version"
-        return (
-            f"The NVIDIA driver in the kernel {runs} and its libraries are of another one: an upgrade has "
-            "replaced them. Reboot, or stop what uses the GPUs and reload the kernel modules."
-        )
-    if answer.code == nvml_calls.NO_PERMISSION:
-        return "This process may not open /dev/nvidiactl. Give its user access to the NVIDIA device nodes."
-    return f"NVML does not start: {answer.reason}. Run nvidia-smi and look into dmesg."
-
-
-def _cuda(answer: Answer) -> str | None:
-    return f"{answer.value // 1000}.{answer.value % 1000 // 10}" if answer.ok else None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

@@ -7,20 +7,20 @@ inventory's part and the readings, so that no call is made twice for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from gpulab_spawner import nvml_calls, nvml_gpm
 from gpulab_spawner.nvml_calls import Answer, Calls, Fields, Subject, memory_info, text_of
-from gpulab_spawner.nvml_gpm import Gpm, Meter
+from gpulab_spawner.nvml_devices import BY_SLICE, Devices
 from gpulab_spawner.nvml_identity import unnamed
 from gpulab_spawner.nvml_mig import MigReader, Slice
-from gpulab_spawner.nvml_processes import Processes, running, utilisation
+from gpulab_spawner.nvml_processes import Processes, running
 from gpulab_spawner.nvml_readings import Figures
 from gpulab_spawner.placement.devices import Gpu, GpuProcess, MigDevice
-from gpulab_spawner.telemetry.readings import DeviceReading, GpuReading, ProcessReading
+from gpulab_spawner.telemetry.readings import DeviceReading, GpuReading
 
 STILL_SECONDS = 60.0
 """How long what does not change is believed without asking again."""
@@ -28,9 +28,6 @@ STILL_SECONDS = 60.0
 LOST = "it has fallen off the bus (NVML: GPU is lost)"
 RESET = "it needs a reset (NVML: reset required)"
 WORN = "its memory has failed rows that can no longer be remapped; the card wants replacing"
-BY_SLICE = "in MIG mode it is not counted for the GPU as a whole"
-_NO_INSTANCE = "its GPU instance is not known"
-_NO_USE = "the driver does not tell how much is in use"
 _STALE = {
     nvml_calls.UNINITIALIZED,
     nvml_calls.GPU_IS_LOST,
@@ -170,7 +167,7 @@ class _Open:
         self._mode: bool | None = None
         self._figures = self._figures_in(None)
         self._migs: MigReader | None = None
-        self._meters: dict[int, Meter] = {}
+        self._devices = Devices(subject, self._gpm, around.processes)
         self._whole_memory: Answer | None = None
 
     def renew(self, at: float) -> None:
@@ -184,9 +181,7 @@ class _Open:
     def close(self) -> None:
         """Free what NVML keeps for it."""
         self._figures.close()
-        for meter in self._meters.values():
-            meter.close()
-        self._meters.clear()
+        self._devices.close()
 
     def read(self, at: float) -> tuple[Seen, set[int]]:
         """Return what is seen now, and the codes of all answers."""
@@ -214,9 +209,10 @@ class _Open:
             return self._gone(codes)
         trouble = WORN if reading.remap_failed else None
         gpu = replace(gpu, problem=trouble)
-        devices = self._slice_readings(gpu, slices) if mode else (self._whole(gpu, memory, gpm, at),)
-        reading = replace(reading, problem=trouble)
-        return Seen(gpu, tuple(s.mig for s in slices), reading, devices), codes
+        readings = self._devices
+        devices = readings.slices(gpu, slices) if mode else (readings.whole(gpu, memory, gpm, at),)
+        seen = Seen(gpu, tuple(s.mig for s in slices), replace(reading, problem=trouble), devices)
+        return seen, codes
 
     def _gone(self, codes: set[int]) -> tuple[Seen, set[int]]:
         return Seen(replace(self.gpu, problem=problem_of(codes))), codes
@@ -258,64 +254,6 @@ class _Open:
             by_slice += [(p, part.mig.gpu_instance) for p in answer.value or ()]
         return self._around.processes.known(by_slice, gpu.memory_bytes)
 
-    def _whole(self, gpu: Gpu, memory: Any, gpm: Gpm, at: float) -> DeviceReading:
-        """Return the reading of a GPU that is granted as a whole."""
-        fields = Fields(self.subject)
-        busy: float | None = gpm.figures.get(nvml_gpm.GRAPHICS_UTIL)
-        if busy is None:
-            rates = fields.get("utilisation", "nvmlDeviceGetUtilizationRates")
-            busy = None if rates is None else float(rates.gpu)
-        shares, reason = utilisation(self.subject, at) if gpu.processes else ({}, None)
-        return DeviceReading(
-            gpu.uuid,
-            gpu.uuid,
-            None if busy is None else min(100.0, busy),
-            getattr(memory, "used", None),
-            gpu.memory_bytes,
-            self._readings(gpu, gpu.processes, None if reason else shares),
-            _told(fields.unknown, gpu, memory, reason),
-        )
-
-    def _slice_readings(self, gpu: Gpu, slices: tuple[Slice, ...]) -> tuple[DeviceReading, ...]:
-        there = {s.mig.gpu_instance for s in slices}
-        for gone in self._meters.keys() - there:
-            self._meters.pop(gone).close()
-        sampled = {gi: Gpm(reason=_NO_INSTANCE) if gi is None else self._sample(gi) for gi in there}
-        return tuple(self._part(gpu, part, sampled[part.mig.gpu_instance]) for part in slices)
-
-    def _sample(self, instance: int) -> Gpm:
-        """Return what GPM says of a GPU instance; its compute instances share it."""
-        if not self._gpm.value:
-            return Gpm(reason=self._gpm.reason or nvml_gpm.NEEDS_GPM)
-        if instance not in self._meters:
-            wanted = (nvml_gpm.SM_UTIL,)
-            self._meters[instance] = Meter(self.subject.calls, self.subject.handle, wanted, instance)
-        return self._meters[instance].read()
-
-    def _part(self, gpu: Gpu, part: Slice, gpm: Gpm) -> DeviceReading:
-        """Return the reading of a MIG device."""
-        mine = tuple(p for p in gpu.processes if p.gpu_instance == part.mig.gpu_instance)
-        busy = gpm.figures.get(nvml_gpm.SM_UTIL)
-        unknown = {} if busy is not None else {"utilisation": gpm.reason}
-        memory = part.memory.value
-        return DeviceReading(
-            part.mig.uuid,
-            gpu.uuid,
-            None if busy is None else min(100.0, busy),
-            getattr(memory, "used", None),
-            part.mig.memory_bytes,
-            self._readings(gpu, mine, None),
-            _told(unknown, gpu, memory, BY_SLICE if mine else None, part.memory.reason),
-        )
-
-    def _readings(
-        self, gpu: Gpu, processes: Iterable[GpuProcess], shares: Mapping[int, float] | None
-    ) -> tuple[ProcessReading, ...] | None:
-        if "processes" in gpu.unknown:
-            return None
-        reading = self._around.processes.reading
-        return tuple(reading(p, None if shares is None else shares.get(p.pid, 0.0)) for p in processes)
-
 
 def problem_of(codes: set[int]) -> str | None:
     """Return what is wrong with a GPU that answered with such codes, None if nothing is."""
@@ -330,17 +268,3 @@ def _mig_mode(subject: Subject, fields: Fields) -> bool | None:
         return False  # The card, or a driver that old, has no MIG.
     current = fields.note("mig_enabled", mode)
     return None if current is None else bool(current[0])
-
-
-def _told(
-    unknown: dict[str, str], gpu: Gpu, memory: Any, process: str | None, reason: str | None = None
-) -> dict[str, str]:
-    """Return why fields of a device's reading are not known."""
-    if getattr(memory, "used", None) is None:
-        why = reason or gpu.unknown.get("memory_bytes", _NO_USE)
-        unknown["memory_used_bytes"] = unknown["memory_total_bytes"] = why
-    if "processes" in gpu.unknown:
-        unknown["processes"] = gpu.unknown["processes"]
-    elif process:
-        unknown["process_utilisation"] = process
-    return unknown

@@ -5,8 +5,9 @@ from tests.fakes.nvml import FakeGpu, FakeMig, process
 from tests.fakes.nvml_measured import MeasuredNvml, event, ran
 
 from gpulab_spawner.nvml import REINIT_SECONDS, NvmlReader
+from gpulab_spawner.nvml_devices import BY_SLICE
 from gpulab_spawner.nvml_gpm import FIRST, NEEDS_GPM
-from gpulab_spawner.nvml_gpu import BY_SLICE, STILL_SECONDS
+from gpulab_spawner.nvml_gpu import STILL_SECONDS
 from gpulab_spawner.nvml_readings import throttle
 from gpulab_spawner.telemetry.readings import (
     Batch,

@@ -12,6 +12,7 @@ from gpulab_hub.paths import LabPaths
 from gpulab_hub.simulate import stage
 from gpulab_hub.simulate.state import opened
 from gpulab_spawner.placement.inventory import load
+from gpulab_spawner.telemetry import readings
 
 
 @pytest.fixture(scope="module")
@@ -169,3 +170,56 @@ def test_wrong_input_is_told_with_what_is_right(paths, arguments, words):
     result = gpulab(paths, *arguments)
     assert result.exit_code == 2
     assert words in " ".join(result.output.split())
+
+
+def measured(worker):
+    return readings.load(parts(worker.ask())[1])
+
+
+def test_figures_traffic_and_throttling_are_set(paths, worker):
+    assert done(paths, "figure", "0", "temperature", "83").endswith("temperature of GPU 0 is 83.")
+    done(paths, "figure", "0", "ecc-corrected", "12")
+    assert done(paths, "throttle", "0", "hw_thermal", "sw_thermal").endswith(
+        "held down: hw_thermal, sw_thermal."
+    )
+    reading = measured(worker).gpus[0]
+    assert (reading.temperature_celsius, reading.ecc_corrected) == (83, 12)
+    assert reading.throttle == ("sw_thermal", "hw_thermal")
+    assert done(paths, "throttle", "0", "none").endswith("are free.")
+    done(paths, "figure", "0", "pcie-sent", "2G")
+    measured(worker)
+    reading = measured(worker).gpus[0]
+    assert reading.throttle == ()
+    assert reading.pcie_sent_bytes_per_second > 1 << 30
+
+
+def test_an_uncorrected_error_is_told_and_counted(paths, worker):
+    measured(worker)
+    done(paths, "ecc", "0")
+    batch = measured(worker)
+    assert [(event.kind, event.gpu_uuid) for event in batch.events] == [("ecc", batch.gpus[0].uuid)]
+    assert batch.gpus[0].ecc_uncorrected == 1
+
+
+def test_a_process_takes_its_share(paths, worker):
+    done(paths, "process", "0", "--pid", str(os.getpid()), "--load", "35")
+    assert measured(worker).devices[0].processes[0].utilisation == 35.0
+
+
+def test_one_call_hangs_and_calls_take_their_time(paths, worker):
+    worker.ask()
+    said = done(paths, "hang", "1", "on", "--call", "nvmlDeviceGetClockInfo")
+    assert said.endswith("every nvmlDeviceGetClockInfo on GPU 1 hangs now.")
+    worker.gpu_seconds = 0.2
+    with pytest.raises(WorkerFailed, match="did not answer nvmlDeviceGetClockInfo"):
+        worker.ask()
+    done(paths, "hang", "1", "off")
+    assert done(paths, "delay", "100").endswith("takes 100 microseconds.")
+    with opened(paths.simulate / "state") as state:
+        assert state.delay == 100
+
+
+def test_a_call_that_shall_hang_everywhere_is_wrong_usage(paths):
+    said = gpulab(paths, "hang", "on", "--call", "x")
+    assert said.exit_code == 2
+    assert "Name the GPU" in said.output
