@@ -1,0 +1,45 @@
+import asyncio
+import os
+import signal
+from dataclasses import replace
+
+from tests.fakes.lab import machine
+from tests.hub.telemetry.test_inbox import ask
+from tornado.testing import bind_unused_port
+
+from gpulab_hub.service import app
+from gpulab_hub.service.app import Where
+from gpulab_spawner.telemetry.readings import Batch, DeviceReading, GpuReading, Orders, dump, load_orders
+
+BATCH = Batch(
+    "node",
+    1.0,
+    1.0,
+    "boot",
+    (GpuReading("GPU-0"), GpuReading("GPU-x")),
+    (DeviceReading("GPU-0", "GPU-0"), DeviceReading("GPU-x", "GPU-x")),
+)
+KNOWN = replace(BATCH, gpus=BATCH.gpus[:1], devices=BATCH.devices[:1])
+
+
+async def test_the_newest_readings_are_kept_of_devices_that_the_snapshot_has(service):
+    service.lab.inventory = lambda: machine(gpus=1)
+    assert service.lab.batch is None
+    assert service.lab.take(BATCH) == Orders()
+    assert service.lab.batch == KNOWN
+
+
+async def test_the_service_takes_readings_at_its_socket_while_it_runs(service, tmp_path):
+    service.lab.inventory = lambda: machine(gpus=1)
+    path = tmp_path / "run/service/readings.sock"
+    free, port = bind_unused_port()
+    free.close()
+    serving = asyncio.create_task(app.serve(service.lab, Where(port, service.hub.api, "t" * 32, path)))
+    while not path.exists():
+        await asyncio.sleep(0)
+    status, body = await ask(path, dump(BATCH))
+    assert (status, load_orders(body)) == (200, Orders())
+    assert service.lab.batch == KNOWN
+    os.kill(os.getpid(), signal.SIGTERM)
+    await serving
+    assert not path.exists()
