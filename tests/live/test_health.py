@@ -105,7 +105,10 @@ def test_maintenance_from_its_announcement_to_what_is_different_after_it(lab):
     until(lambda: "told to let go of the GPUs" in lab.gpulab("maintenance", "status"), "the GPUs are free")
     assert "in maintenance since" in lab.refused("ada", {"shape": "mig:1g.10gb"})
 
-    change(lab, "mig", "1", "3g.40gb@4,1g.10gb@0", until_seen=lambda s: len(s["migs"]) == 2)
+    # The agent has let go: it sees the change when it is told that maintenance is over, and not before.
+    until(lambda: '"in maintenance"' in lab.gpulab("devices", "--json"), "the agent has let go")
+    lab.gpulab("simulate", "set", "mig", "1", "3g.40gb@4,1g.10gb@0")
+    assert len(json.loads(lab.gpulab("devices", "--json"))["migs"]) == 7
     said = lab.gpulab("maintenance", "off")
     assert "MIG layout of " in said
     assert ": 7 x 1g.10gb (0, 1, 2, 3, 4, 5, 6) -> 1g.10gb (0), 3g.40gb (4)" in said

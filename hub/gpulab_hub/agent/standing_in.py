@@ -29,3 +29,9 @@ def off(last: Inventory, taken_at: float, problem: str, released: tuple[str, ...
         for gpu in last.gpus
     )
     return replace(last, taken_at=taken_at, problem=problem, gpus=gpus)
+
+
+def reads_all(inventory: Inventory) -> bool:
+    """Return whether an inventory is of an agent that leaves no GPU alone for maintenance."""
+    problems = {inventory.problem, *(gpu.problem for gpu in inventory.gpus)}
+    return problems.isdisjoint({MAINTENANCE, NOT_ALONE})

@@ -11,6 +11,7 @@ import click
 
 from gpulab_hub import maintenance as keep
 from gpulab_hub import settings as site
+from gpulab_hub.agent.standing_in import reads_all
 from gpulab_hub.commands import emit, json_option, lab_command, open_database
 from gpulab_hub.commands.device import key_of
 from gpulab_hub.database import reading
@@ -108,6 +109,7 @@ def status(paths: LabPaths, as_json: bool) -> None:
     held = sorted(c.container_name for c in standing.quarantined.values())
     orders = keep.orders(standing, node, now)
     seen = _snapshot(paths)
+    seen = seen if seen is not None and reads_all(seen) else None
     if as_json:
         emit(_as_data(past, now, [lease.id for lease in left], _different(past, seen)))
         return
@@ -175,8 +177,8 @@ def _fresh(paths: LabPaths, since: float) -> Inventory | None:
     deadline = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline:
         seen = _snapshot(paths)
-        # One that began before may still be on its way.
-        if seen is not None and seen.taken_at > since + 1:
+        # One that began before may still be on its way, and the agent has yet to hear that it is over.
+        if seen is not None and seen.taken_at > since + 1 and reads_all(seen):
             return seen
         time.sleep(0.25)
     return None

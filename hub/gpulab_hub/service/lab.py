@@ -93,8 +93,9 @@ class ServiceLab:
 
     def take(self, batch: Batch) -> Orders:
         """Take readings from the agent and return its orders. Blocking."""
-        self.live.take(known_only(batch, self.inventory()))
-        return Orders()
+        known = known_only(batch, self.inventory())
+        self.live.take(known)
+        return Orders() if self.care is None else self.care.take(known, self.clock())
 
     def viewer(self, name: str, *, is_admin: bool) -> Viewer:
         """Return who looks."""

@@ -134,7 +134,7 @@ def test_a_row_that_could_not_be_replaced_cordons_once():
     assert case.seconds(5, remap_failed=True) == []
 
 
-@pytest.mark.parametrize("problem", [nvml._LOST, nvml._RESET])
+@pytest.mark.parametrize("problem", [nvml.LOST, nvml.RESET])
 def test_a_lost_gpu_is_cordoned_at_once_and_once(problem):
     case = Case()
     assert wants_reset(problem)
@@ -145,7 +145,7 @@ def test_a_lost_gpu_is_cordoned_at_once_and_once(problem):
 
 
 def test_a_worn_card_is_no_lost_one():
-    assert not wants_reset(nvml._WORN)
+    assert not wants_reset(nvml.WORN)
 
 
 def test_a_problem_is_told_when_it_lasts():
@@ -158,7 +158,7 @@ def test_a_problem_is_told_when_it_lasts():
 def test_a_time_out_that_turns_out_to_be_a_lost_gpu_is_cordoned():
     case = Case()
     case.seconds(20, problem="it did not answer in 5 s")
-    assert case.second(problem=nvml._LOST) == [("problem", Deed.RESET)]
+    assert case.second(problem=nvml.LOST) == [("problem", Deed.RESET)]
     assert case.seconds(20, problem="it did not answer in 5 s") == []
 
 
@@ -238,7 +238,7 @@ def test_a_restart_does_not_let_go_what_must_be_replaced():
 
 def test_gpus_that_the_agent_leaves_alone_are_not_judged():
     case = Case()
-    assert case.second(xid(79), problem=nvml._LOST, released=(GPU,)) == []
+    assert case.second(xid(79), problem=nvml.LOST, released=(GPU,)) == []
     assert case.known == {}
 
 
@@ -262,7 +262,7 @@ READINGS = st.fixed_dictionaries(
         "ecc_uncorrected": st.integers(0, 3),
         "remap_pending": st.booleans(),
         "remap_failed": st.booleans(),
-        "problem": st.sampled_from([None, nvml._LOST, "it did not answer in 5 s"]),
+        "problem": st.sampled_from([None, nvml.LOST, "it did not answer in 5 s"]),
         "throttle": st.sampled_from([(), ("hw_thermal_slowdown",), ("gpu_idle",)]),
     },
 )

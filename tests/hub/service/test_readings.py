@@ -3,13 +3,23 @@ import os
 import signal
 from dataclasses import replace
 
-from tests.fakes.lab import machine
+from tests.fakes.lab import NOON, machine
 from tests.hub.telemetry.test_inbox import ask
 from tornado.testing import bind_unused_port
 
+from gpulab_hub.maintenance import announce
 from gpulab_hub.service import app
 from gpulab_hub.service.app import Where
-from gpulab_spawner.telemetry.readings import Batch, DeviceReading, GpuReading, Orders, dump, load_orders
+from gpulab_hub.standing import Downtime
+from gpulab_spawner.telemetry.readings import (
+    Batch,
+    DeviceReading,
+    GpuEvent,
+    GpuReading,
+    Orders,
+    dump,
+    load_orders,
+)
 
 BATCH = Batch(
     "node",
@@ -24,9 +34,19 @@ KNOWN = replace(BATCH, gpus=BATCH.gpus[:1], devices=BATCH.devices[:1])
 
 async def test_the_newest_readings_are_kept_of_devices_that_the_snapshot_has(service):
     service.lab.inventory = lambda: machine(gpus=1)
-    assert service.lab.batch is None
+    assert service.lab.live.newest() is None
     assert service.lab.take(BATCH) == Orders()
-    assert service.lab.batch == KNOWN
+    assert service.lab.live.newest() == KNOWN
+
+
+async def test_what_is_in_maintenance_is_ordered_to_be_left_alone_and_sickness_is_seen(service):
+    service.lab.inventory = lambda: machine(gpus=1)
+    told = replace(BATCH, taken_at=NOON, events=(GpuEvent("GPU-0", NOON, xid=79),))
+    assert service.lab.take(told) == Orders()
+    with service.lab.book.turn() as turn:
+        assert "GPU-0" in turn.standing.cordons
+        announce(turn, "node", Downtime(NOON - 1, "", "ada", NOON - 1, ("GPU-0",)), None)
+    assert service.lab.take(BATCH) == Orders(release=("GPU-0",))
 
 
 async def test_the_service_takes_readings_at_its_socket_while_it_runs(service, tmp_path):
@@ -39,7 +59,7 @@ async def test_the_service_takes_readings_at_its_socket_while_it_runs(service, t
         await asyncio.sleep(0)
     status, body = await ask(path, dump(BATCH))
     assert (status, load_orders(body)) == (200, Orders())
-    assert service.lab.batch == KNOWN
+    assert service.lab.live.newest() == KNOWN
     os.kill(os.getpid(), signal.SIGTERM)
     await serving
     assert not path.exists()
