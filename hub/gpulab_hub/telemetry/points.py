@@ -27,11 +27,13 @@ class Point:
         samples: How many seconds of it were measured, at most its resolution.
         utilisation: Mean in percent, None if not measured.
         utilisation_max: Greatest.
-        idle: Share, 0 to 1, of the samples with a utilisation of at most `IDLE_PERCENT`.
+        idle: Share, 0 to 1, of the samples with a utilisation of at most `IDLE_PERCENT`; of a lease, of the
+            samples of its devices.
         memory_bytes: Mean of the GPU memory in use.
         memory_max_bytes: Greatest.
-        power_watts: Mean, of the whole GPU.
+        power_watts: Mean, of the whole GPU; of a lease, of all its GPUs, None if it holds but a part of one.
         temperature_celsius: Greatest, of the whole GPU.
+        utilisation_samples: How many of the samples had a utilisation: `idle` is a share of these.
     """
 
     at: int
@@ -43,6 +45,7 @@ class Point:
     memory_max_bytes: float | None = None
     power_watts: float | None = None
     temperature_celsius: float | None = None
+    utilisation_samples: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,21 @@ class History(Protocol):
             resolution: Seconds of an interval; None takes the finest that is kept back to `since` and has
                 at most 1,500 intervals in that time.
         """
+
+
+MOST_POINTS = 1500
+"""Intervals that a piece of history has at most, unless a finer or longer one is asked for."""
+
+
+def finest(since: float, until: float, now: float) -> int:
+    """Return the finest resolution that is kept back to `since` and has at most `MOST_POINTS` in that time.
+
+    If none is that, it is the coarsest. A minute's grace is given to who asks for all that is kept.
+    """
+    for resolution, seconds in KEPT.items():
+        if since >= now - seconds - MINUTE and until - since <= MOST_POINTS * resolution:
+            return resolution
+    return HOUR
 
 
 def lease_series(lease_id: str) -> str:
