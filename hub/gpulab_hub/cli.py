@@ -21,6 +21,7 @@ COMMANDS = {
     "service": "gpulab_hub.commands.service:service",
     "simulate": "gpulab_hub.commands.simulate:simulate",
     "status": "gpulab_hub.commands.lab:status",
+    "usage": "gpulab_hub.commands.usage:usage",
     "user": "gpulab_hub.commands.user:user",
 }
 

@@ -18,8 +18,9 @@ from gpulab_hub.settings import Settings
 from gpulab_spawner.errors import Refusal
 
 SERVICE = "gpulab-cli"
-SCOPES = ("delete:users", "read:users:name", "delete:servers")
+SCOPES = ("delete:users", "read:users:name", "delete:servers", "list:groups", "read:groups")
 TIMEOUT_SECONDS = 60.0
+_PAGES = "application/jupyterhub-pagination+json"
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -53,22 +54,44 @@ class HubApi:
             HubDown: The hub cannot be asked.
             HubRefused: It declined, such as while a server is just stopping.
         """
+        return self._ask("DELETE", f"users/{quote(name, safe='')}") is not None
+
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """Return the groups of each hub user who is in any.
+
+        Raises:
+            HubDown: The hub cannot be asked.
+            HubRefused: It declined.
+        """
+        found: dict[str, tuple[str, ...]] = {}
+        offset: int | None = 0
+        while offset is not None:
+            answer = json.loads(self._ask("GET", f"groups?offset={offset}") or b'{"items": []}')
+            for group in answer["items"]:
+                for user in group["users"]:
+                    found[user] = (*found.get(user, ()), group["name"])
+            following = answer.get("_pagination", {}).get("next")
+            offset = following["offset"] if following else None
+        return found
+
+    def _ask(self, method: str, path: str) -> bytes | None:
+        """Return what the hub answers, None for "there is none"."""
         if self.token is None:
             raise HubDown("it was never started")
         request = urllib.request.Request(  # noqa: S310  # an http address from the settings
-            f"{self.url}/users/{quote(name, safe='')}",
-            method="DELETE",
-            headers={"Authorization": f"token {self.token}"},
+            f"{self.url}/{path}",
+            method=method,
+            headers={"Authorization": f"token {self.token}", "Accept": _PAGES},
         )
         try:
-            _NO_PROXY.open(request, timeout=TIMEOUT_SECONDS).close()
+            with _NO_PROXY.open(request, timeout=TIMEOUT_SECONDS) as answer:
+                return bytes(answer.read())
         except urllib.error.HTTPError as error:
             with error:
                 _explain(error.code, error.read())
-            return False
+            return None
         except OSError as error:
             raise HubDown(str(getattr(error, "reason", error))) from error
-        return True
 
 
 def hub_api(paths: LabPaths, settings: Settings) -> HubApi:

@@ -140,7 +140,7 @@ class LeaseRow(Base):
     ends_at: Mapped[float | None] = mapped_column(Float(53))
     container_id: Mapped[str | None] = mapped_column(String(64), index=True)
     container_name: Mapped[str | None] = mapped_column(Text)
-    closed_at: Mapped[float | None] = mapped_column(Float(53))
+    closed_at: Mapped[float | None] = mapped_column(Float(53), index=True)
     close_reason: Mapped[str | None] = mapped_column(Text)
     """Why it ended in words; in a lease that is closing, why it will have."""
     state_since: Mapped[float | None] = mapped_column(Float(53))

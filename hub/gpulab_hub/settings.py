@@ -11,6 +11,7 @@ import posixpath
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
     AfterValidator,
@@ -44,6 +45,16 @@ def _web_address(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
         raise ValueError(f"{url!r} is not a web address; write https://NAME, with nothing after it")
     return url
+
+
+def _zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (ValueError, OSError, ZoneInfoNotFoundError) as error:
+        raise ValueError(
+            f"this machine does not know the time zone {name!r}; write one like Europe/Berlin"
+        ) from error
+    return name
 
 
 class Section(BaseModel):
@@ -190,6 +201,8 @@ class Settings(Section):
     servers: Servers = Servers()
     auth: Auth = Auth()
     health: Health = Health()
+    time_zone: Annotated[str, AfterValidator(_zone)] | None = None
+    """Time zone whose days and times reports mean; None takes the machine's."""
     database_url: str | None = None
     """SQLAlchemy URL of the lab's own database; None takes SQLite in the state directory."""
     profiles: tuple[dict[str, Any], ...] = ()

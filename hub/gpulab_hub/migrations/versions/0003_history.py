@@ -1,4 +1,4 @@
-"""History of readings."""
+"""History of readings, and an index for reports of what was held in a period."""
 
 from __future__ import annotations
 
@@ -21,3 +21,4 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("series", "resolution", "start", name="pk_history"),
     )
     op.create_index("ix_history_resolution_start", "history", ["resolution", "start"])
+    op.create_index("ix_leases_closed_at", "leases", ["closed_at"])
