@@ -47,6 +47,11 @@ def test_sizes_are_read_with_their_unit():
         ),
         ("listen: {public_url: lab.example.org}", "'lab.example.org' is not a web address; write https"),
         ("listen: {public_url: 'https://x/lab'}", "'https://x/lab' is not a web address"),
+        (
+            "time_zone: Mars/Base",
+            "time_zone: this machine does not know the time zone 'Mars/Base'; write one like",
+        ),
+        ("time_zone: ../../etc/passwd", "does not know the time zone"),
         ("engine: {injection: magic}", "engine.injection: 'magic' is not accepted"),
     ],
 )
