@@ -50,6 +50,7 @@ from gpulab_hub.snapshot import SnapshotFile
 from gpulab_hub.standing import Downtime
 from gpulab_hub.status_files import StatusFiles
 from gpulab_hub.telemetry.live import Live
+from gpulab_hub.telemetry.store import HistoryStore
 from gpulab_spawner.container import Share, Site
 from gpulab_spawner.engine import Engine
 from gpulab_spawner.errors import (
@@ -175,7 +176,8 @@ def assemble_service(paths: LabPaths, record: LabRecord, settings: Settings, fac
     shown = facts.get("gpulab")
     if isinstance(shown, dict):
         shown["maintenance"] = _maintenance_line(database)
-    live = Live()
+    kept = HistoryStore(database)
+    live = Live(kept.recent())
     return ServiceLab(
         database=database,
         book=Ledger(database),
@@ -188,6 +190,7 @@ def assemble_service(paths: LabPaths, record: LabRecord, settings: Settings, fac
         live=live,
         status_files=_status_files(paths, settings, database, live),
         inventory=SnapshotFile(paths.snapshot).read,
+        history=kept,
     )
 
 

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, select
+from sqlalchemy import Connection, Select, and_, func, or_, select
 
 from gpulab_hub import quarantine
-from gpulab_hub.schema import Cordon, LeaseDevice, LeaseRow, MaintenanceRow
+from gpulab_hub.accounting.usage import Holding
+from gpulab_hub.schema import Cordon, LeaseDevice, LeaseRow, MaintenanceRow, Person
 from gpulab_hub.standing import Downtime, OpenLease, Standing
 
 
@@ -127,6 +128,24 @@ _STANDING: Select[*tuple[Any, ...]] = (
 )
 
 
+_HOLDINGS: Select[*tuple[Any, ...]] = (
+    select(
+        LeaseRow.id.label("lease"),
+        LeaseRow.person_id.label("person"),
+        func.coalesce(Person.name, Person.last_name).label("user"),
+        LeaseRow.server,
+        LeaseDevice.device,
+        LeaseRow.opened_at,
+        LeaseRow.closed_at,
+        LeaseDevice.model,
+        LeaseDevice.profile,
+    )
+    .join(LeaseDevice, LeaseDevice.lease_id == LeaseRow.id)
+    .join(Person, Person.id == LeaseRow.person_id)
+    .order_by(LeaseRow.opened_at, LeaseRow.id, LeaseDevice.device)
+)
+
+
 def open_leases(connection: Connection) -> list[Record]:
     """Return the open leases, the oldest first."""
     still = _COLUMNS.where(LeaseRow.closed_at.is_(None))
@@ -156,6 +175,37 @@ def newest_of(connection: Connection, person_id: str, server: str) -> Record | N
     mine = _COLUMNS.where(LeaseRow.person_id == person_id, LeaseRow.server == server)
     records = _records(connection, mine.order_by(LeaseRow.opened_at.desc(), LeaseRow.id).limit(1))
     return records[0] if records else None
+
+
+def holdings(
+    connection: Connection, since: float, until: float, *, person_id: str | None = None, limit: int
+) -> list[Holding]:
+    """Return every device of every lease that was open at some time of a period, the oldest lease first.
+
+    Args:
+        connection: A transaction that may read.
+        since: Begin, Unix time in seconds.
+        until: End.
+        person_id: Whose leases alone are wanted, None for everybody's.
+        limit: How many are returned at most.
+    """
+    ended_later = or_(LeaseRow.closed_at.is_(None), LeaseRow.closed_at > since)
+    wanted = _HOLDINGS.where(LeaseRow.opened_at < until, ended_later)
+    if person_id is not None:
+        wanted = wanted.where(LeaseRow.person_id == person_id)
+    return [Holding(**row._mapping) for row in connection.execute(wanted.limit(limit))]
+
+
+def holders(connection: Connection, at: float) -> dict[str, str]:
+    """Return which lease held each device at a Unix time: key of the device to the id of the lease."""
+    ended_later = or_(LeaseRow.closed_at.is_(None), LeaseRow.closed_at > at)
+    held = (
+        select(LeaseDevice.device, LeaseRow.id)
+        .join(LeaseDevice, LeaseDevice.lease_id == LeaseRow.id)
+        .where(LeaseRow.opened_at <= at, ended_later)
+        .order_by(LeaseRow.opened_at)
+    )
+    return {row.device: row.id for row in connection.execute(held)}
 
 
 def known_containers(connection: Connection, container_ids: Iterable[str]) -> dict[str, str]:

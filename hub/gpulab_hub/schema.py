@@ -123,6 +123,12 @@ class LeaseRow(Base):
             sqlite_where=text("closed_at IS NULL"),
             postgresql_where=text("closed_at IS NULL"),
         ),
+        Index(
+            "ended_leases",
+            "closed_at",
+            sqlite_where=text("closed_at IS NOT NULL"),
+            postgresql_where=text("closed_at IS NOT NULL"),
+        ),
     )
 
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
@@ -140,7 +146,7 @@ class LeaseRow(Base):
     ends_at: Mapped[float | None] = mapped_column(Float(53))
     container_id: Mapped[str | None] = mapped_column(String(64), index=True)
     container_name: Mapped[str | None] = mapped_column(Text)
-    closed_at: Mapped[float | None] = mapped_column(Float(53), index=True)
+    closed_at: Mapped[float | None] = mapped_column(Float(53))
     close_reason: Mapped[str | None] = mapped_column(Text)
     """Why it ended in words; in a lease that is closing, why it will have."""
     state_since: Mapped[float | None] = mapped_column(Float(53))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import tzinfo
-from typing import Any
 
-from sqlalchemy import Connection, Select, func, or_, select
+from sqlalchemy import Connection
 
+from gpulab_hub import history
 from gpulab_hub.accounting import report as reports
 from gpulab_hub.accounting.report import By, Report
 from gpulab_hub.accounting.usage import Holding, Period
-from gpulab_hub.schema import LeaseDevice, LeaseRow, Person
 from gpulab_hub.telemetry.points import lease_series
 from gpulab_hub.telemetry.store import hours
 from gpulab_spawner.errors import Refusal
@@ -19,22 +19,6 @@ from gpulab_spawner.errors import Refusal
 MOST_DAYS = 1100
 MOST_HOLDINGS = 500_000
 """Devices of leases that one report reads: more than a busy lab of 64 GPUs has in five years."""
-
-_HOLDINGS: Select[*tuple[Any, ...]] = (
-    select(
-        LeaseRow.id.label("lease"),
-        LeaseRow.person_id.label("person"),
-        func.coalesce(Person.name, Person.last_name).label("user"),
-        LeaseRow.server,
-        LeaseDevice.device,
-        LeaseRow.opened_at,
-        LeaseRow.closed_at,
-        LeaseDevice.model,
-        LeaseDevice.profile,
-    )
-    .join(LeaseDevice, LeaseDevice.lease_id == LeaseRow.id)
-    .join(Person, Person.id == LeaseRow.person_id)
-)
 
 
 class PeriodUnfit(Refusal):
@@ -92,15 +76,12 @@ def holdings(
     Raises:
         PeriodUnfit: There are too many.
     """
-    ended_later = or_(LeaseRow.closed_at.is_(None), LeaseRow.closed_at > period.since)
-    wanted = _HOLDINGS.where(LeaseRow.opened_at < period.until, ended_later)
-    if person_id is not None:
-        wanted = wanted.where(LeaseRow.person_id == person_id)
-    wanted = wanted.order_by(LeaseRow.opened_at, LeaseRow.id, LeaseDevice.device)
-    rows = connection.execute(wanted.limit(MOST_HOLDINGS + 1)).all()
-    if len(rows) > MOST_HOLDINGS:
+    held = history.holdings(
+        connection, period.since, period.until, person_id=person_id, limit=MOST_HOLDINGS + 1
+    )
+    if len(held) > MOST_HOLDINGS:
         raise PeriodUnfit(
             f"More than {MOST_HOLDINGS:,} devices were granted in the period.",
             next_step="Ask for a shorter one.",
         )
-    return [Holding(**row._mapping, groups=tuple(sorted(set(groups.get(row.user, ()))))) for row in rows]
+    return [replace(each, groups=tuple(sorted(set(groups.get(each.user, ()))))) for each in held]

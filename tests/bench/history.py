@@ -126,7 +126,7 @@ def batches(devices, start, minutes):
 
 
 def write_minutes(engine, devices, minutes):
-    """Return, of each minute's write, the seconds in all and those with the write lock; and those of a take."""
+    """Return the seconds of each minute's write, in all and with the write lock, and those of each take."""
     store, whole, locked, takes = HistoryStore(engine), [], [], []
     held = {f"GPU-{n:036d}": f"{n:032x}" for n in range(devices)}
 

@@ -11,6 +11,7 @@ from gpulab_hub import usage
 from gpulab_hub.accounting.report import By
 from gpulab_hub.accounting.usage import Period
 from gpulab_hub.database import reading
+from gpulab_hub.schema import LeaseRow
 from gpulab_hub.telemetry.store import HistoryStore
 from gpulab_hub.usage import PeriodUnfit
 
@@ -47,7 +48,7 @@ def test_leases_count_from_grant_to_close_to_the_second(lab):
     found = report(lab)
     assert seconds(found) == {"ada": 190, "li": 10}
     assert {row.name: row.device_seconds for row in found.rows} == {"ada": 190, "li": 70}
-    ledger = {row.id: (row.closed_at or lab.now) - row.opened_at for row in lab.rows(usage.LeaseRow)}
+    ledger = {row.id: (row.closed_at or lab.now) - row.opened_at for row in lab.rows(LeaseRow)}
     by_lease = {row.key: row.device_seconds for row in report(lab, By.LEASE).rows}
     assert by_lease == {lease: round(length) * (2 if length == 90 else 1) for lease, length in ledger.items()}
     assert by_lease[open_still.id] == 70
@@ -151,5 +152,5 @@ def test_the_period_is_found_by_an_index(sqlite_lab):
     with reading(sqlite_lab.engine) as connection:
         usage.holdings(Watching(connection), period, {})
     plan = [row[3] for row in seen]
-    assert any("leases USING INDEX ix_leases_closed_at (closed_at>?)" in step for step in plan), plan
+    assert any("leases USING INDEX ended_leases (closed_at>?)" in step for step in plan), plan
     assert not any(step.startswith("SCAN leases") for step in plan), plan

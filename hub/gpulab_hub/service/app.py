@@ -16,6 +16,7 @@ from gpulab_hub.service import api, care_page, page
 from gpulab_hub.service.handlers import Callback, NotFound
 from gpulab_hub.service.lab import ServiceLab
 from gpulab_hub.service.loop import Loop
+from gpulab_hub.service.recorder import Recorder
 from gpulab_hub.status_files import keep_written
 from gpulab_hub.telemetry.inbox import Inbox
 from gpulab_server.hubauth import LabOAuth
@@ -90,6 +91,8 @@ async def serve(lab: ServiceLab, where: Where) -> None:
     tasks = [asyncio.create_task(Loop(lab).run()), asyncio.create_task(care_page.probing(lab))]
     if lab.status_files is not None:
         tasks.append(asyncio.create_task(keep_written(lab.status_files)))
+    recorder = Recorder(lab.history) if lab.history is not None else None
+    recording = asyncio.create_task(recorder.run()) if recorder is not None else None
     log.info("The service listens on 127.0.0.1:%d", where.port)
     await ended.wait()
     server.stop()
@@ -98,3 +101,7 @@ async def serve(lab: ServiceLab, where: Where) -> None:
     if inbox is not None:
         await inbox.stop()
     await server.close_all_connections()
+    if recorder is not None and recording is not None:
+        # After whatever hands readings over has ended: what was taken is written for the last time.
+        recorder.end()
+        await recording

@@ -22,6 +22,7 @@ from gpulab_hub.service.wire import Devices, Health, LeaseInfo, Leases, Quaranti
 from gpulab_hub.status_files import StatusFiles
 from gpulab_hub.telemetry.filter import known_only
 from gpulab_hub.telemetry.live import Live
+from gpulab_hub.telemetry.store import HistoryStore
 from gpulab_hub.visible import Viewer, may_end, may_know_ending
 from gpulab_spawner.errors import LabError, Refusal
 from gpulab_spawner.placement.inventory import Inventory
@@ -74,6 +75,7 @@ class ServiceLab:
         live: The newest readings, of known devices only.
         status_files: Tells each server about itself, None where there are no servers.
         inventory: The newest snapshot, None if there is none.
+        history: All readings that are kept, None where none are.
     """
 
     database: Database
@@ -90,12 +92,26 @@ class ServiceLab:
     live: Live = field(default_factory=Live)
     status_files: StatusFiles | None = None
     inventory: Callable[[], Inventory | None] = field(default=lambda: None)
+    history: HistoryStore | None = None
 
     def take(self, batch: Batch) -> Orders:
         """Take readings from the agent and return its orders. Blocking."""
         known = known_only(batch, self.inventory())
         self.live.take(known)
+        if self.history is not None:
+            self.history.take(known, self._holders(known.taken_at))
         return Orders() if self.care is None else self.care.take(known, self.clock())
+
+    def _holders(self, at: float) -> dict[str, str]:
+        """Return the lease that held each device then; while the ledger cannot tell, none did.
+
+        Readings may come late: the agent keeps those of a minute while the service is away.
+        """
+        try:
+            with reading(self.database) as connection:
+                return history.holders(connection, at)
+        except LabError:
+            return {}
 
     def viewer(self, name: str, *, is_admin: bool) -> Viewer:
         """Return who looks."""

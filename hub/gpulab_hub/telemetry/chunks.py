@@ -98,7 +98,6 @@ class Clock:
         even = (
             before is not None
             and before.boot_id == batch.boot_id
-            and before.uptime <= batch.uptime
             and abs(ahead - before.ahead) <= _EVEN_SECONDS
         )
         since = before.even_since if before is not None and even else batch.uptime

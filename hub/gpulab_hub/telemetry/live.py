@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
 
 from gpulab_hub.telemetry.points import KEPT, SECOND
@@ -23,14 +23,18 @@ Watcher = Callable[[], None]
 
 
 class Live:
-    """What was read last. Every method may be called from every thread."""
+    """What was read last. Every method may be called from every thread.
 
-    def __init__(self) -> None:
+    Args:
+        recent: Samples of devices from before a restart, in order of time (`HistoryStore.recent`).
+    """
+
+    def __init__(self, recent: Mapping[str, Iterable[Sample]] | None = None) -> None:
         self._lock = Lock()
         self._newest: Batch | None = None
         self._devices: dict[str, DeviceReading] = {}
         self._gpus: dict[str, GpuReading] = {}
-        self._recent: dict[str, deque[Sample]] = {}
+        self._recent = {key: deque(samples) for key, samples in (recent or {}).items()}
         self._version = 0
         self._watchers: dict[object, Watcher] = {}
 

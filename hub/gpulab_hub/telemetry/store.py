@@ -122,7 +122,7 @@ class HistoryStore:
         for where in _by_resolution(touched(waiting)):
             wanted = or_(wanted, where)
         with reading(self._engine) as connection:
-            stored = _stored(connection, [name], wanted).get(name, {})
+            stored = _stored(connection, wanted, [name]).get(name, {})
         chunks: dict[Place, Points] = {**stored, **add(stored, waiting)}
         begin = int(since) - int(since) % resolution
         found = {
@@ -134,13 +134,37 @@ class HistoryStore:
         }
         return Series(name, resolution, tuple(rollup.points_of(found)))
 
+    def recent(self) -> dict[str, list[tuple[int, float | None]]]:
+        """Return the stored seconds and utilisations of all devices of the last minutes, in order of time.
+
+        Raises:
+            LedgerUnavailable: The database does not answer.
+        """
+        since = int(self._now()) - KEPT[SECOND]
+        wanted = and_(
+            _chunk.resolution == SECOND,
+            _chunk.start >= place(since, SECOND)[1],
+            _chunk.series.not_like(lease_series("%")),
+        )
+        with reading(self._engine) as connection:
+            stored = _stored(connection, wanted)
+        return {
+            name: [
+                (point.at, point.utilisation)
+                for where in sorted(chunks)
+                for point in rollup.points_of(chunks[where])
+                if point.at > since
+            ]
+            for name, chunks in stored.items()
+        }
+
     def _changes(self, waiting: Mapping[str, Points]) -> list[Row]:
         """Return the rows that writing what waits will put in place."""
         changed = []
         with reading(self._engine) as connection:
             for names in _pieces(waiting):
                 places = touched(at for name in names for at in waiting[name])
-                stored = _stored(connection, names, or_(*_by_resolution(places)))
+                stored = _stored(connection, or_(*_by_resolution(places)), names)
                 for name in names:
                     changed += [
                         (name, where, points)
@@ -170,7 +194,7 @@ def hours(
         _chunk.start < math.ceil(until),
     )
     for piece in _pieces(names):
-        for name, chunks in _stored(connection, piece, days).items():
+        for name, chunks in _stored(connection, days, piece).items():
             found = {at: sums for points in chunks.values() for at, sums in points.items()}
             inside = {at: sums for at, sums in found.items() if since <= at < until}
             yield name, tuple(rollup.points_of(inside))
@@ -191,12 +215,14 @@ def _seconds(batch: Batch, leases: Mapping[str, str]) -> list[tuple[str, Sums]]:
 
 
 def _stored(
-    connection: Connection, names: Sequence[str], wanted: ColumnElement[bool]
+    connection: Connection, wanted: ColumnElement[bool], names: Sequence[str] | None = None
 ) -> dict[str, dict[Place, dict[int, Sums]]]:
-    """Return chunks of some series; one that cannot be read is logged and left out."""
+    """Return chunks, of some series or of all; one that cannot be read is logged and left out."""
     stored: dict[str, dict[Place, dict[int, Sums]]] = {}
     columns = select(_chunk.series, _chunk.resolution, _chunk.start, _chunk.points)
-    rows = connection.execute(columns.where(_chunk.series.in_(names), wanted))
+    if names is not None:
+        columns = columns.where(_chunk.series.in_(names))
+    rows = connection.execute(columns.where(wanted))
     for name, kind, start, packed in rows:
         try:
             points = unpack(start, kind, packed)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.lab import NOON
-from tests.hub.accounting.test_usage import AT, DAY, HOUR, holding, holdings, period, periods
+from tests.hub.accounting.test_usage import AT, DAY, HOUR, holding, holdings, period, periods, unhurried
 
 from gpulab_hub.accounting.report import By, as_csv, report
 from gpulab_hub.telemetry.points import Point
@@ -108,6 +108,7 @@ def test_nobody_held_anything():
     assert (found.total.gpu_seconds, found.total.leases, found.total.idle) == (0, 0, None)
 
 
+@unhurried
 @given(holdings(), periods())
 def test_every_report_comes_to_the_same_total(made, asked):
     for by in By:

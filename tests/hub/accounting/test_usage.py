@@ -5,7 +5,7 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.fakes.lab import NOON
 
@@ -114,6 +114,7 @@ def test_a_day_begins_where_the_date_changes_even_where_midnight_is_skipped(zone
         day += timedelta(days=1)
 
 
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 zones = st.sampled_from(sorted(available_timezones())).map(ZoneInfo)
 times = st.floats(NOON - 400 * DAY, NOON + 400 * DAY)
 lengths = st.floats(0, 40 * DAY)
@@ -143,6 +144,7 @@ def periods(draw):
     return Period(since, since + draw(st.integers(1, 60 * DAY)), int(draw(times)), draw(zones))
 
 
+@unhurried
 @given(holdings(), periods())
 def test_every_way_to_count_comes_to_the_same(made, asked):
     def whole(pieces):
@@ -161,6 +163,7 @@ def test_every_way_to_count_comes_to_the_same(made, asked):
     assert total.gpu_seconds == sum(len(held(h, asked)) * share(h.profile, h.model) for h in made)
 
 
+@unhurried
 @given(holdings(), periods(), st.floats(0, 1))
 def test_two_parts_of_a_period_come_to_the_whole(made, asked, where):
     middle = asked.since + int((asked.until - asked.since) * where)
@@ -171,6 +174,7 @@ def test_two_parts_of_a_period_come_to_the_whole(made, asked, where):
         assert sum((part.get(lease, Amount()) for part in counted), Amount()) == found
 
 
+@unhurried
 @given(periods())
 def test_days_are_in_order_and_leave_nothing_out(asked):
     days = list(days_of(asked))

@@ -336,6 +336,16 @@ def test_a_removal_on_the_hub_stops_every_server_and_keeps_the_files(hub):
     assert hub.api("DELETE", "users/gone").status_code == 404
 
 
+def test_the_hub_tells_who_is_in_which_group(hub):
+    hub.add_with_password("grouped", GOOD)
+    Browser(hub.url).sign_in("grouped", GOOD)
+    known = HubApi(f"{hub.url}/hub/api", hub.token)
+    assert "grouped" not in known.groups()
+    assert hub.api("POST", "groups/nlp/users", json={"users": ["grouped"]}).ok
+    assert known.groups()["grouped"] == ("nlp",)
+    assert known.delete_user("grouped")
+
+
 def server_says(browser, path):
     answer = browser.page(path)
     return answer.json()["user"] if answer.headers["Content-Type"].startswith("application/json") else None

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.lab import NOON
 from tests.hub.telemetry.readings import batch
-from tests.hub.telemetry.test_rollup import seconds
+from tests.hub.telemetry.test_rollup import seconds, unhurried
 
 from gpulab_hub.telemetry.chunks import Clock, add, outdated, place, touched
 from gpulab_hub.telemetry.points import HOUR, KEPT, MINUTE, SECOND
@@ -38,6 +38,7 @@ def test_a_second_becomes_a_minute_and_an_hour_of_one_sample():
 histories = st.dictionaries(st.integers(START, START + 3 * HOUR), seconds, max_size=50)
 
 
+@unhurried
 @given(histories, st.lists(st.integers(0, 5), min_size=50, max_size=50))
 def test_however_seconds_arrive_the_same_is_stored(measured, turns):
     pieces = [{} for _ in range(6)]
@@ -50,6 +51,7 @@ def test_however_seconds_arrive_the_same_is_stored(measured, turns):
     assert merged(chunks, HOUR) == fold(measured, HOUR)
 
 
+@unhurried
 @given(histories, histories)
 def test_a_clock_that_was_set_back_overwrites_nothing_and_counts_nothing_twice(before, again):
     chunks = added(before, again)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.lab import NOON
-from tests.hub.telemetry.test_rollup import seconds
+from tests.hub.telemetry.test_rollup import seconds, unhurried
 
 from gpulab_hub.telemetry.packing import ChunkUnreadable, pack, unpack
 from gpulab_hub.telemetry.points import HOUR, MINUTE, SECOND
@@ -15,6 +15,7 @@ START = int(NOON) - int(NOON) % CHUNK[HOUR]
 
 
 @pytest.mark.parametrize("resolution", [SECOND, MINUTE, HOUR])
+@unhurried
 @given(data=st.data())
 def test_what_is_packed_comes_out_as_it_was(resolution, data):
     last = CHUNK[resolution] // resolution - 1
@@ -25,6 +26,7 @@ def test_what_is_packed_comes_out_as_it_was(resolution, data):
     assert list(found) == sorted(points)
 
 
+@unhurried
 @given(st.lists(seconds, min_size=1, max_size=60))
 def test_folded_points_are_packed_without_loss(measured):
     minutes = fold({START + 7 * n: sums for n, sums in enumerate(measured)}, MINUTE)
@@ -74,6 +76,12 @@ def test_a_chunk_that_was_cut_is_unreadable(length):
     if length < len(packed):
         with pytest.raises(ChunkUnreadable):
             unpack(START, SECOND, packed[:length])
+
+
+def test_bytes_that_belong_to_no_column_are_damage():
+    body = zlib.decompress(pack(START, SECOND, {START: Sums(1)})[1:])
+    with pytest.raises(ChunkUnreadable, match="its length is wrong"):
+        unpack(START, SECOND, b"\x01" + zlib.compress(body + b"x"))
 
 
 def test_a_bomb_is_not_unpacked():

@@ -2,7 +2,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpulab_hub.telemetry.points import HOUR, MINUTE
@@ -49,6 +49,8 @@ figures = st.builds(
 )
 seconds = figures.filter(lambda sums: sums is not None)
 histories = st.dictionaries(st.integers(0, 3 * HOUR), seconds, max_size=60)
+# Many figures an example: how long they take to make says nothing.
+unhurried = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 
 
 def test_a_second_holds_what_was_measured():
@@ -136,6 +138,7 @@ def test_a_temperature_below_zero_is_not_hidden_by_one_that_was_not_measured():
     assert point(0, merge(none, cold)).temperature_celsius == -5
 
 
+@unhurried
 @given(histories)
 def test_no_sample_is_lost_or_made(measured):
     for resolution in (MINUTE, HOUR):
@@ -145,11 +148,13 @@ def test_no_sample_is_lost_or_made(measured):
         assert set(folded) == {at - at % resolution for at in measured}
 
 
+@unhurried
 @given(histories)
 def test_the_hour_of_minutes_is_the_hour_of_their_seconds(measured):
     assert fold(fold(measured, MINUTE), HOUR) == fold(measured, HOUR)
 
 
+@unhurried
 @given(st.lists(seconds, min_size=1, max_size=20), st.data())
 def test_it_does_not_matter_how_samples_are_put_together(parts, data):
     whole = fold(dict(enumerate(parts)), MINUTE)[0]
@@ -161,6 +166,7 @@ def test_it_does_not_matter_how_samples_are_put_together(parts, data):
     assert rest == [whole]
 
 
+@unhurried
 @given(st.lists(seconds, min_size=1, max_size=60))
 def test_a_minutes_figures_are_those_of_its_seconds_that_had_them(parts):
     measured = dict(enumerate(parts))
@@ -182,6 +188,7 @@ def test_a_minutes_figures_are_those_of_its_seconds_that_had_them(parts):
     assert minute.utilisation_samples == sum(p.utilisation is not None for p in singles)
 
 
+@unhurried
 @given(histories, histories)
 def test_what_was_measured_is_not_measured_again(before, after):
     new = unmeasured(after, before)

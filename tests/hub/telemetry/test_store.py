@@ -11,6 +11,7 @@ from tests.hub.telemetry.readings import GIB, batch
 from gpulab_hub.database import open_database, reading, writing
 from gpulab_hub.schema import HistoryChunk
 from gpulab_hub.telemetry import store as stores
+from gpulab_hub.telemetry.live import Live
 from gpulab_hub.telemetry.points import HOUR, KEPT, MINUTE, SECOND, finest, lease_series
 from gpulab_hub.telemetry.store import HistoryStore, hours
 from gpulab_spawner.errors import LedgerUnavailable
@@ -304,6 +305,23 @@ def test_hours_are_those_that_begin_in_the_time(engine, store):
     with reading(engine) as connection:
         ((_, points),) = hours(connection, ["a"], AT + 1, AT + 3 * HOUR)
     assert [p.at - AT for p in points] == [HOUR, 2 * HOUR]
+
+
+def test_after_a_restart_the_last_minutes_of_devices_are_there(engine):
+    now = [NOON]
+    store = HistoryStore(engine, lambda: now[0])
+    run(store, 90, leases={"a": "1" * 32}, a=lambda s: float(s - AT), b=None)
+    store.flush()
+    now[0] = NOON + 90
+    live = Live(HistoryStore(engine, store._now).recent())
+    live.take(batch(NOON + 100, a=100.0))
+    found = live.recent("a", 900)
+    assert found == (*((AT + s, float(s)) for s in range(90)), (AT + 100, 100.0))
+    assert live.recent("b", 900) == tuple((AT + s, None) for s in range(90))
+    now[0] = NOON + 900 + 30
+    again = HistoryStore(engine, store._now).recent()
+    assert sorted(again) == ["a", "b"]
+    assert again["a"] == [(AT + s, float(s)) for s in range(31, 90)]
 
 
 steps = st.lists(

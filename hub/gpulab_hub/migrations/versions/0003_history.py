@@ -21,4 +21,10 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("series", "resolution", "start", name="pk_history"),
     )
     op.create_index("ix_history_resolution_start", "history", ["resolution", "start"])
-    op.create_index("ix_leases_closed_at", "leases", ["closed_at"])
+    op.create_index(
+        "ended_leases",
+        "leases",
+        ["closed_at"],
+        sqlite_where=sa.text("closed_at IS NOT NULL"),
+        postgresql_where=sa.text("closed_at IS NOT NULL"),
+    )
