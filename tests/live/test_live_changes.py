@@ -51,11 +51,13 @@ def test_the_next_server_gets_a_slice_of_the_new_layout_and_sees_it_alone(lab):
     change(lab, "mig", "1", "1g.10gb,1g.10gb", until=lambda s: profiles(s) == ["1g.10gb"] * 2)
 
 
-def test_a_gpu_that_is_lost_is_refused_and_comes_back(lab):
+def test_a_gpu_that_is_lost_is_refused_until_an_admin_trusts_it_again(lab):
     change(lab, "gpu", "0", "lost", until=lambda s: bool(s["gpus"][0]["problem"]))
     assert "it has fallen off the bus" in lab.refused("ada", {"shape": "gpu:1"})
     lab.up("bo", {"shape": "mig:1g.10gb"})
     change(lab, "gpu", "0", "found", until=lambda s: not s["gpus"][0]["problem"])
+    assert "cordoned: it has fallen off the bus" in lab.refused("ada", {"shape": "gpu:1"})
+    lab.gpulab("device", "uncordon", json.loads(lab.gpulab("devices", "--json"))["gpus"][0]["uuid"])
     lab.up("ada", {"shape": "gpu:1"})
     assert sight(lab, "ada").uuids == granted(lab, "ada")
 
