@@ -104,6 +104,16 @@ class LabPaths:
         return self.state / "run"
 
     @property
+    def groups(self) -> Path:
+        """Who is in which of the hub's groups, as the service last heard it."""
+        return self.run / "groups.json"
+
+    @property
+    def uplot(self) -> Path:
+        """The plotting library that is installed beside the proxy; it may be missing."""
+        return self.proxy / "node_modules" / "uplot" / "dist"
+
+    @property
     def servers(self) -> Path:
         """One directory per open lease: passwd, group, and what the service writes for the server."""
         return self.state / "servers"

@@ -1,9 +1,11 @@
 import json
+from pathlib import Path
 
 import pytest
 from tests.fakes.machine import CommandFails, CommandMissing, FakeMachine
 
 from gpulab_hub.deploy import proxy
+from gpulab_hub.paths import LabPaths
 from gpulab_spawner.errors import LabError
 
 LOCK = json.dumps(
@@ -86,3 +88,11 @@ def test_an_npm_that_fails_is_worded_and_tried_again(paths, source):
     with pytest.raises(LabError, match=r"The proxy could not be installed.*ECONNREFUSED"):
         proxy.ensure(FakeMachine(CommandFails("/usr/bin/npm", "ECONNREFUSED")), paths, node, source)
     assert "installed" in proxy.ensure(FakeMachine(), paths, node, source)
+
+
+def test_the_plotting_library_of_the_pages_is_locked_beside_the_proxy(tmp_path):
+    packages = json.loads((Path(__file__).parents[3] / "deploy/proxy/package-lock.json").read_text())[
+        "packages"
+    ]
+    assert packages["node_modules/uplot"]["integrity"].startswith("sha512-")
+    assert LabPaths(tmp_path).uplot == tmp_path / "proxy/node_modules/uplot/dist"
