@@ -12,7 +12,7 @@ from gpulab_hub.assembly import Lab, assemble
 from gpulab_hub.database import database_url
 from gpulab_hub.deploy import record as records
 from gpulab_hub.deploy.record import LabRecord
-from gpulab_hub.hub_api import SCOPES, SERVICE
+from gpulab_hub.hub_api import READER_SCOPES, SCOPES, SERVICE
 from gpulab_hub.pages.assets import TEMPLATES, assets
 from gpulab_hub.pages.banner import Line
 from gpulab_hub.pages.endings import endings_for_pages
@@ -89,6 +89,12 @@ def _hub(c: Any, paths: LabPaths, record: LabRecord, site: Settings) -> None:
     ]
     c.JupyterHub.load_roles = [
         {"name": SERVICE, "description": "The gpulab command", "scopes": list(SCOPES), "services": [SERVICE]},
+        {
+            "name": "gpulab-service",
+            "description": "The lab's service: who is in which group",
+            "scopes": list(READER_SCOPES),
+            "services": ["gpulab"],
+        },
         # The hub's own role of users, and the lab's service; admins have it besides theirs.
         {"name": "user", "description": "Standard user privileges", "scopes": ["self", ACCESS]},
     ]

@@ -19,6 +19,8 @@ from gpulab_spawner.errors import Refusal
 
 SERVICE = "gpulab-cli"
 SCOPES = ("delete:users", "read:users:name", "delete:servers", "list:groups", "read:groups")
+READER_SCOPES = ("list:groups", "read:groups")
+"""What the lab's service may ask of the hub."""
 TIMEOUT_SECONDS = 60.0
 _PAGES = "application/jupyterhub-pagination+json"
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
