@@ -121,6 +121,7 @@ _STANDING: Select[*tuple[Any, ...]] = (
         LeaseRow.memory_bytes,
         LeaseRow.ends_at,
         LeaseRow.container_id,
+        LeaseRow.opened_at,
         LeaseDevice.device,
     )
     .outerjoin(LeaseDevice, and_(LeaseDevice.lease_id == LeaseRow.id, LeaseDevice.open))
@@ -168,6 +169,13 @@ def past_of(connection: Connection, person_id: str, *, limit: int) -> list[Recor
     """Return a person's ended leases, the newest first."""
     ended = _COLUMNS.where(LeaseRow.person_id == person_id, LeaseRow.closed_at.is_not(None))
     return _records(connection, ended.order_by(LeaseRow.closed_at.desc(), LeaseRow.id).limit(limit))
+
+
+def holders_of(connection: Connection, device: str, *, limit: int) -> list[Record]:
+    """Return the leases that held a device, by its key, open ones included, the newest first."""
+    held = select(LeaseDevice.lease_id).where(LeaseDevice.device == device)
+    wanted = _COLUMNS.where(LeaseRow.id.in_(held))
+    return _records(connection, wanted.order_by(LeaseRow.opened_at.desc(), LeaseRow.id).limit(limit))
 
 
 def newest_of(connection: Connection, person_id: str, server: str) -> Record | None:

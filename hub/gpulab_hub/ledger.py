@@ -229,6 +229,7 @@ def _insert(
             memory_bytes=lease.memory_bytes,
             ends_at=lease.ends_at,
             container_id=container_id,
+            opened_at=lease.opened_at,
             devices=tuple(device.key for device in lease.devices),
         )
     )

@@ -20,6 +20,7 @@ class OpenLease:
         memory_bytes: Host memory guaranteed.
         ends_at: Declared end in Unix seconds, None if none.
         container_id: Its container, None before there is one.
+        opened_at: When it was granted, Unix time in seconds.
         devices: Keys of the devices that it holds.
     """
 
@@ -32,6 +33,7 @@ class OpenLease:
     memory_bytes: int
     ends_at: float | None = None
     container_id: str | None = None
+    opened_at: float = 0.0
     devices: tuple[str, ...] = ()
 
 

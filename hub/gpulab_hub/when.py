@@ -61,3 +61,17 @@ def parse_time(text: str, now: float, zone: tzinfo | None = None) -> float:
         past = f"{date_and_time(at, zone)} is past: it is {date_and_time(now, zone)}"
         raise ValueError(past if found[1] else f"{past}. For another day write '2026-12-01 18:00'")
     return at
+
+
+def say_span(seconds: float) -> str:
+    """Return a length of time in words: `40 s`, `25 min`, `2 h 10 min`, `14 h`, `3 days`."""
+    seconds = max(0.0, seconds)
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = int(seconds // 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes and hours < 10 else f"{hours} h"
+    return f"{hours // 24} days"
