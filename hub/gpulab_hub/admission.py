@@ -20,7 +20,7 @@ from gpulab_hub.accounting.memory import require_memory
 from gpulab_hub.ledger import Ledger, Turn
 from gpulab_hub.lifecycle import Actor, Boot, Cause, State
 from gpulab_hub.standing import Downtime, OpenLease, Standing
-from gpulab_hub.visible import holder_words
+from gpulab_hub.visible import OPEN_HOUSE, Privacy, Viewer, holder_words
 from gpulab_hub.when import say_time
 from gpulab_hub.withheld import Survey, withheld
 from gpulab_hub.witness import sign
@@ -59,6 +59,7 @@ class Surroundings:
         clock: Unix time in seconds.
         boot: The machine's present boot.
         offered: Whether a profile (its slug) offers a shape: refusals suggest no others.
+        privacy: What people may know of each other.
     """
 
     read_snapshot: Callable[[], Inventory | None]
@@ -67,6 +68,7 @@ class Surroundings:
     clock: Callable[[], float]
     boot: Boot
     offered: Callable[[str, Shape], bool] = lambda profile, shape: True
+    privacy: Privacy = OPEN_HOUSE
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,10 +234,19 @@ class Admission:
             find_person,
         )
 
-    def view(self, viewer: str, *, is_admin: bool = False) -> View:
-        """Return the state of the lab in words for a viewer, by the rules that admission uses."""
-        survey = self._look()
-        return _view(survey, self._ledger.standing(), viewer, self._around.clock(), is_admin=is_admin)
+    @property
+    def privacy(self) -> Privacy:
+        """What people may know of each other."""
+        return self._around.privacy
+
+    def view(self, viewer: Viewer | str = "") -> View:
+        """Return the state of the lab in words for a viewer, by the rules that admission uses.
+
+        Args:
+            viewer: Who looks; a bare name is somebody who holds nothing.
+        """
+        looks = Viewer(viewer) if isinstance(viewer, str) else viewer
+        return _view(self._look(), self._ledger.standing(), looks, self._around.clock(), self.privacy)
 
     def offers(self, view: View, profiles: Iterable[Profile]) -> dict[str, tuple[Offer, ...]]:
         """Return what the spawn page offers of each profile in a view, by slug."""
@@ -276,17 +287,17 @@ class Admission:
             require_memory(
                 request.memory_bytes, promised, self._around.host_memory(), self._limits.memory_reserve
             )
-            devices = self._place(turn, request, survey, now)
+            devices = self._place(turn, request, Viewer(request.user, person.id), survey, now)
             lease = self._lease(request, person, devices, now)
             ledger.add(turn, lease, request, self._node, self._around.boot.id)
         return lease
 
     def _place(
-        self, turn: Turn, request: LeaseRequest, survey: Survey | None, now: float
+        self, turn: Turn, request: LeaseRequest, viewer: Viewer, survey: Survey | None, now: float
     ) -> tuple[Device, ...]:
         if isinstance(request.shape, NoGpu):
             return ()
-        view = _view(survey, turn.standing, request.user, now)
+        view = _view(survey, turn.standing, viewer, now, self.privacy)
         require_usable(view.inventory, now, self._limits.snapshot_max_age)
         return place(
             survey.stock if survey else (),
@@ -312,18 +323,11 @@ class Admission:
         )
 
 
-def _view(
-    survey: Survey | None,
-    standing: Standing,
-    viewer: str,
-    now: float,
-    *,
-    is_admin: bool = False,
-) -> View:
+def _view(survey: Survey | None, standing: Standing, viewer: Viewer, now: float, privacy: Privacy) -> View:
     def words(lease: OpenLease) -> str:
         end = lease.ends_at
         until = say_time(end, now) if end is not None and end > now else None
-        return holder_words(viewer, lease.user, until, is_admin=is_admin)
+        return holder_words(privacy.known(viewer, lease.person_id, lease.user), until)
 
     downtime = standing.downtime
     told = None if downtime is None else (downtime, downtime.told(now, partial(say_time, now=now)))

@@ -25,6 +25,7 @@ from gpulab_hub.deploy.machine import ThisMachine
 from gpulab_hub.deploy.record import LabRecord
 from gpulab_hub.doctor.examination import injection_way
 from gpulab_hub.doctor.injection import Way
+from gpulab_hub.groups import GroupsFile
 from gpulab_hub.health.events import Keeping
 from gpulab_hub.health.probe import Probe
 from gpulab_hub.health.rules import Limits as HealthLimits
@@ -51,6 +52,8 @@ from gpulab_hub.standing import Downtime
 from gpulab_hub.status_files import StatusFiles
 from gpulab_hub.telemetry.live import Live
 from gpulab_hub.telemetry.store import HistoryStore
+from gpulab_hub.visible import Holders, Privacy
+from gpulab_hub.zone import site_zone
 from gpulab_spawner.container import Share, Site
 from gpulab_spawner.engine import Engine
 from gpulab_spawner.errors import (
@@ -188,9 +191,12 @@ def assemble_service(paths: LabPaths, record: LabRecord, settings: Settings, fac
         facts=facts,
         care=_care(paths, settings, database, engine),
         live=live,
+        history=kept,
         status_files=_status_files(paths, settings, database, live),
         inventory=SnapshotFile(paths.snapshot).read,
-        history=kept,
+        groups=GroupsFile(paths.groups),
+        zone=site_zone(settings),
+        uplot=paths.uplot,
     )
 
 
@@ -319,6 +325,7 @@ def _admission(paths: LabPaths, settings: Settings, database: Database, catalogu
             clock=time.time,
             boot=this_boot(),
             offered=offered,
+            privacy=Privacy(Holders(settings.privacy.holders), GroupsFile(paths.groups).group_of),
         ),
         node=socket.gethostname(),
         signing_key=_signing_key(paths),

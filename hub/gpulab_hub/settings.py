@@ -190,6 +190,13 @@ class Auth(Section):
     local: LocalAccounts = LocalAccounts()
 
 
+class PrivacyPolicy(Section):
+    """What people may know of each other (`gpulab_hub.visible`)."""
+
+    holders: Literal["name", "group", "in_use"] = "name"
+    """What others see of who holds a device. Admins see names always."""
+
+
 class Settings(Section):
     """All of gpulab.yaml."""
 
@@ -201,6 +208,7 @@ class Settings(Section):
     servers: Servers = Servers()
     auth: Auth = Auth()
     health: Health = Health()
+    privacy: PrivacyPolicy = PrivacyPolicy()
     time_zone: Annotated[str, AfterValidator(_zone)] | None = None
     """Time zone whose days and times reports mean; None takes the machine's."""
     database_url: str | None = None

@@ -14,17 +14,25 @@ class WhoHub:
 
     def __init__(self):
         self.down = False
+        self.names = {"ada", "li", "root", "stranger"}
+        self.revoked = set()
+        self.admins = set(ADMINS)
+        self.asked = 0
         hub = self
+
+        def known(name):
+            return name in hub.names - hub.revoked
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
+                hub.asked += 1
                 name = self.headers.get("Authorization", "").removeprefix("token ")
-                status = 500 if hub.down else 200 if name in ("ada", "li", "root", "stranger") else 403
+                status = 500 if hub.down else 200 if known(name) else 403
                 scopes = [] if name in STRANGERS else [ACCESS]
                 model = {
                     "kind": "user",
                     "name": name,
-                    "admin": name in ADMINS,
+                    "admin": name in hub.admins,
                     "groups": [],
                     "scopes": scopes,
                 }

@@ -12,6 +12,7 @@ from gpulab_hub import history, ledger, schema
 from gpulab_hub.admission import Admission
 from gpulab_hub.database import reading, writing
 from gpulab_hub.ledger import Ledger
+from gpulab_hub.visible import Viewer
 from gpulab_hub.witness import verify
 from gpulab_spawner.errors import (
     GpusOff,
@@ -307,7 +308,9 @@ def test_the_page_shows_what_admission_would_say(lab):
     with pytest.raises(NoCapacity) as caught:
         lab.open("li")
     assert caught.value.message == offers["gpu:1"].reason
-    assert "taken by you" in shown(lab, "ada", profile)["gpu:1"].reason
+    ada = Viewer("ada", lab.find_person("ada").id)
+    assert "taken by you" in shown(lab, ada, profile)["gpu:1"].reason
+    assert "taken by ada" in shown(lab, Viewer("ada", "somebody else"), profile)["gpu:1"].reason
     view = lab.admission.view("li")
     assert view.holders["GPU-0"].user == "ada"
     assert view.end_of("GPU-0") == NOON + 60

@@ -21,7 +21,7 @@ from gpulab_hub.ledger import Ledger
 from gpulab_hub.maintenance import Maintenance, MaintenanceOn, NoMaintenance, banner
 from gpulab_hub.service.view import lease_view
 from gpulab_hub.standing import Downtime
-from gpulab_hub.visible import Viewer
+from gpulab_hub.visible import OPEN_HOUSE, Viewer
 from gpulab_hub.when import date_and_time, parse_time, say_time
 from gpulab_spawner.errors import EngineUnavailable, GpusOff, LeaseConflict, NoCapacity
 from gpulab_spawner.placement.devices import Gpu
@@ -96,13 +96,13 @@ def test_a_holder_is_told_when_it_ends_and_their_own_end_stays(world):
     lease = world.lab.open("ada", runtime=8 * 3600)
     world.on()
     record = world.record(lease)
-    shown = lease_view(record, Viewer("ada", lease.person.id), downtime(), NOON)
+    shown = lease_view(record, Viewer("ada", lease.person.id), OPEN_HOUSE, downtime(), NOON)
     assert shown.ends_at == NOON + 8 * 3600
     assert (shown.maintenance_at, shown.maintenance) == (
         EVENING,
         f"ends at {CLOCK} for maintenance: driver upgrade",
     )
-    other = lease_view(record, Viewer("ada", lease.person.id), downtime(devices=("GPU-1",)), NOON)
+    other = lease_view(record, Viewer("ada", lease.person.id), OPEN_HOUSE, downtime(devices=("GPU-1",)), NOON)
     assert (other.maintenance_at, other.maintenance) == (None, None)
 
 

@@ -1,4 +1,4 @@
-"""visible.py, when.py, witness.py, accounting/memory.py: small rules that others word or check with."""
+"""when.py, witness.py, accounting/memory.py: small rules that others word or check with."""
 
 from datetime import UTC
 
@@ -8,18 +8,11 @@ from hypothesis import strategies as st
 from tests.fakes.lab import GIB, NOON
 
 from gpulab_hub.accounting.memory import require_memory
-from gpulab_hub.visible import holder_words
-from gpulab_hub.when import say_time
+from gpulab_hub.when import say_span, say_time
 from gpulab_hub.witness import sign, verify
 from gpulab_spawner.errors import HostMemoryShort
 
 DAY = 86_400.0
-
-
-def test_everyone_is_told_who_holds_a_device_and_until_when():
-    assert holder_words("li", "ada", "15:40") == "taken by ada until 15:40"
-    assert holder_words("li", "ada", None, is_admin=True) == "taken by ada"
-    assert holder_words("ada", "ada", None) == "taken by you"
 
 
 @pytest.mark.parametrize(
@@ -36,6 +29,24 @@ def test_everyone_is_told_who_holds_a_device_and_until_when():
 )
 def test_times_are_as_short_as_is_clear(later, words):
     assert say_time(NOON + later, NOON, UTC) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (-3, "0 s"),
+        (59.4, "59 s"),
+        (60, "1 min"),
+        (3599, "59 min"),
+        (7800, "2 h 10 min"),
+        (7200, "2 h"),
+        (50_000, "13 h"),
+        (47 * 3600 + 60, "47 h"),
+        (3 * DAY + 7, "3 days"),
+    ],
+)
+def test_spans_are_as_short_as_is_clear(seconds, words):
+    assert say_span(seconds) == words
 
 
 def test_a_witness_is_of_one_key_and_one_lease():

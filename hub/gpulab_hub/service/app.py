@@ -12,14 +12,16 @@ from pathlib import Path
 from tornado.httpserver import HTTPServer
 from tornado.web import Application
 
-from gpulab_hub.service import api, care_page, page
+from gpulab_hub.groups import RENEW_SECONDS
+from gpulab_hub.hub_api import HubApi
+from gpulab_hub.service import api, care_page, device_page, page, usage_page
+from gpulab_hub.service.events import ServiceOAuth
 from gpulab_hub.service.handlers import Callback, NotFound
 from gpulab_hub.service.lab import ServiceLab
 from gpulab_hub.service.loop import Loop
 from gpulab_hub.service.recorder import Recorder
 from gpulab_hub.status_files import keep_written
 from gpulab_hub.telemetry.inbox import Inbox
-from gpulab_server.hubauth import LabOAuth
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +51,7 @@ class Where:
 
 def application(lab: ServiceLab, where: Where) -> Application:
     """Return the service's application."""
-    auth = LabOAuth(
+    auth = ServiceOAuth(
         api_token=where.token,
         api_url=where.hub_api,
         base_url=api.PREFIX,
@@ -63,6 +65,8 @@ def application(lab: ServiceLab, where: Where) -> Application:
             *api.routes(arguments),
             *care_page.routes(arguments),
             *page.routes(arguments),
+            *device_page.routes(arguments),
+            *usage_page.routes(arguments),
             (f"{api.PREFIX}oauth_callback", Callback, arguments),
         ],
         default_handler_class=NotFound,
@@ -77,6 +81,14 @@ def _log_request(handler: object) -> None:
     """Log no request: the proxy and the hub do, and pages poll."""
 
 
+async def _groups(lab: ServiceLab, where: Where) -> None:
+    """Keep what is known of the hub's groups."""
+    hub = HubApi(where.hub_api, where.token)
+    while lab.groups is not None:
+        await asyncio.to_thread(lab.groups.renew, hub.groups)
+        await asyncio.sleep(RENEW_SECONDS)
+
+
 async def serve(lab: ServiceLab, where: Where) -> None:
     """Serve until SIGTERM or SIGINT."""
     ended = asyncio.Event()
@@ -88,14 +100,16 @@ async def serve(lab: ServiceLab, where: Where) -> None:
     inbox = Inbox(where.readings, lab.take, peers=where.agents) if where.readings else None
     if inbox is not None:
         inbox.start()
-    tasks = [asyncio.create_task(Loop(lab).run()), asyncio.create_task(care_page.probing(lab))]
+    loops = [Loop(lab).run(), lab.streams.run(), care_page.probing(lab), _groups(lab, where)]
     if lab.status_files is not None:
-        tasks.append(asyncio.create_task(keep_written(lab.status_files)))
+        loops.append(keep_written(lab.status_files))
+    tasks = [asyncio.create_task(each) for each in loops]
     recorder = Recorder(lab.history) if lab.history is not None else None
     recording = asyncio.create_task(recorder.run()) if recorder is not None else None
     log.info("The service listens on 127.0.0.1:%d", where.port)
     await ended.wait()
     server.stop()
+    lab.streams.close()
     for task in tasks:
         task.cancel()
     if inbox is not None:

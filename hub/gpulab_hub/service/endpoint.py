@@ -22,6 +22,8 @@ class Endpoint:
         status: Status of its answer.
         takes: Model of the request's body, if it has one.
         public: Whether it answers to everybody.
+        query: What may follow the `?`, by name.
+        stream: Whether it answers with server-sent events whose data are its model.
     """
 
     method: str
@@ -31,3 +33,5 @@ class Endpoint:
     status: int = 200
     takes: type[Model] | None = None
     public: bool = False
+    query: tuple[str, ...] = ()
+    stream: bool = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ from typing import Any, TypeVar
 from jupyterhub.services.auth import HubOAuthCallbackHandler, HubOAuthenticated, UserNotAllowed
 from tornado import web
 
+from gpulab_hub.names import shown
 from gpulab_hub.service.lab import ServiceLab
 from gpulab_hub.service.wire import Model
 from gpulab_hub.visible import Viewer
@@ -134,6 +136,23 @@ class Api(Base):
         if viewer is None:
             raise Missing(401)
         self.viewer = viewer
+
+    def number(self, name: str) -> float | None:
+        """Return a number from the query, None if it is not there.
+
+        Raises:
+            Missing: It is not a number.
+        """
+        text = self.get_query_argument(name, "")
+        if not text:
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise Missing(400, f"{name} is not a number: {shown(text)}.")
+        return value
 
     def answer(self, model: Model, status: int = 200) -> None:
         """Answer with a model."""

@@ -13,6 +13,7 @@ from pydantic.json_schema import models_json_schema
 if TYPE_CHECKING:
     from gpulab_hub.service.api import Endpoint
 
+_JSON = "application/json"
 _REFERENCE = "#/components/schemas/{model}"
 
 
@@ -54,7 +55,7 @@ def document(endpoints: Sequence[Endpoint], problem: type[BaseModel], base: str)
 def _operation(endpoint: Endpoint, problem: type[BaseModel]) -> dict[str, object]:
     answer: dict[str, object] = {"description": endpoint.about}
     if endpoint.answers is not None:
-        answer["content"] = _json(endpoint.answers)
+        answer["content"] = _json(endpoint.answers, "text/event-stream" if endpoint.stream else _JSON)
     operation: dict[str, object] = {
         "summary": endpoint.about,
         "operationId": re.sub(r"\W+", "_", f"{endpoint.method}_{endpoint.path}").strip("_"),
@@ -62,6 +63,10 @@ def _operation(endpoint: Endpoint, problem: type[BaseModel]) -> dict[str, object
         "parameters": [
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
             for name in re.findall(r"{(\w+)}", endpoint.path)
+        ]
+        + [
+            {"name": name, "in": "query", "required": False, "schema": {"type": "string"}}
+            for name in endpoint.query
         ],
         "responses": {
             str(endpoint.status): answer,
@@ -73,5 +78,5 @@ def _operation(endpoint: Endpoint, problem: type[BaseModel]) -> dict[str, object
     return operation
 
 
-def _json(model: type[BaseModel]) -> dict[str, object]:
-    return {"application/json": {"schema": {"$ref": _REFERENCE.format(model=model.__name__)}}}
+def _json(model: type[BaseModel], kind: str = _JSON) -> dict[str, object]:
+    return {kind: {"schema": {"$ref": _REFERENCE.format(model=model.__name__)}}}

@@ -6,17 +6,23 @@ It is the hub's page in all but its process: the same templates, with the contex
 from __future__ import annotations
 
 import json
+import secrets
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PrefixLoader
 from jupyterhub._data import DATA_FILES_PATH
 
 from gpulab_hub.pages.assets import TEMPLATES
+from gpulab_hub.service.board import Board, holder_cells
+from gpulab_hub.service.events import EventsHandler
+from gpulab_hub.service.figures import Figure, gib
 from gpulab_hub.service.handlers import Base, as_error
 from gpulab_hub.service.lab import ServiceLab
+from gpulab_hub.service.view import holdings
 from gpulab_hub.service.wire import CordonInfo, DeviceEvent, Devices, LeaseInfo, Quarantine
 from gpulab_hub.visible import Viewer
 from gpulab_hub.when import say_time
@@ -24,14 +30,23 @@ from gpulab_spawner.errors import LabError
 
 PREFIX = "/services/gpulab/"
 HUB = "/hub/"
+_INLINE = '<script type="text/javascript">'
+_POLICY = (
+    "default-src 'none'; script-src 'self' 'nonce-{nonce}'; style-src 'self'; img-src 'self' data:; "
+    "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class GpusView:
-    """The page.
+    """The page, but for the board that is the same for everybody.
 
     Attributes:
-        devices: The devices and who holds them.
+        devices: The devices, for admins.
+        known: Whether there is a snapshot of the GPUs.
+        problem: Why no GPU of this machine can be used, None when some can.
+        whole: Whether there are whole GPUs.
+        slices: Whether there are slices.
         mine: The viewer's open leases.
         past: The viewer's ended leases, the newest first.
         needs_admin: Containers in quarantine and foreign ones; None for who is no admin.
@@ -41,7 +56,11 @@ class GpusView:
         notices: What admins are to be told of the GPUs.
     """
 
-    devices: Devices
+    devices: Devices | None
+    known: bool
+    problem: str | None
+    whole: bool
+    slices: bool
     mine: list[LeaseInfo]
     past: list[LeaseInfo]
     needs_admin: Quarantine | None
@@ -51,19 +70,27 @@ class GpusView:
     notices: list[DeviceEvent]
 
 
-def gpus_view(lab: ServiceLab, viewer: Viewer) -> GpusView:
+def gpus_view(lab: ServiceLab, viewer: Viewer) -> tuple[GpusView, Board]:
     """Return the page for a viewer. Blocking."""
+    board = lab.board()
+    board.cells.update(holder_cells(board, viewer, lab.privacy))
     leases = lab.open(viewer).leases
-    return GpusView(
-        devices=lab.devices(viewer),
+    inventory = board.source.view.inventory
+    view = GpusView(
+        devices=lab.devices(viewer) if viewer.is_admin else None,
+        known=board.source.view.survey is not None,
+        problem=inventory.problem if inventory else None,
+        whole=any(not row.mig for row in board.rows),
+        slices=any(row.mig for row in board.rows),
         mine=[lease for lease in leases if lease.mine],
         past=lab.past(viewer).leases,
         needs_admin=lab.quarantine(viewer) if viewer.is_admin else None,
         troubled=[lease for lease in leases if lease.trouble and not lease.mine],
-        problems=lab.health().problems if viewer.is_admin else [],
+        problems=lab.health(detailed=True).problems if viewer.is_admin else [],
         cordons=lab.care.cordons(viewer).cordons if viewer.is_admin and lab.care else [],
         notices=lab.care.notices() if viewer.is_admin and lab.care else [],
     )
+    return view, board
 
 
 class Page(Base):
@@ -78,6 +105,9 @@ class Page(Base):
 
     def render_page(self, template: str, viewer: Viewer | None, **values: Any) -> None:
         """Answer with a template of the hub's look."""
+        now = self.lab.clock()
+        nonce = secrets.token_urlsafe(16)
+        self.set_header("Content-Security-Policy", _POLICY.format(nonce=nonce))
         shown = {"name": viewer.name, "json_escaped_name": json.dumps(viewer.name)[1:-1]} if viewer else None
         context = {
             **self.lab.facts,
@@ -92,9 +122,13 @@ class Page(Base):
             "no_spawner_check": True,
             "xsrf_token": self.xsrf_token.decode("ascii"),
             "service_url": PREFIX,
+            "now": now,
+            "at": lambda time: say_time(time, now),
             **values,
         }
-        self.finish(_environment().get_template(template).render(context))
+        text = _environment().get_template(template).render(context)
+        # The hub's page sets up its scripts inline; nothing else may run that is not a file of ours.
+        self.finish(text.replace(_INLINE, f'<script nonce="{nonce}" type="text/javascript">'))
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Answer with a page that has the error's words."""
@@ -111,9 +145,8 @@ class GpusPage(Page):
         viewer = await self.signed_in()
         if viewer is None:
             return
-        view = await self.blocking(gpus_view, self.lab, viewer)
-        now = self.lab.clock()
-        self.render_page("gpus.html", viewer, view=view, now=now, at=lambda time: say_time(time, now))
+        view, board = await self.blocking(gpus_view, self.lab, viewer)
+        self.render_page("gpus.html", viewer, view=view, board=board, place="gpus")
 
 
 class EndForm(Page):
@@ -154,13 +187,19 @@ class EndQuarantined(EndForm):
         self.lab.end_quarantined(viewer, key)
 
 
-def routes(arguments: dict[str, Any]) -> list[tuple[str, type[Page], dict[str, Any]]]:
+def routes(arguments: dict[str, Any]) -> list[tuple[str, type[Base], dict[str, Any]]]:
     """Return the routes of the pages."""
     return [
         (PREFIX, GpusPage, arguments),
+        (f"{PREFIX}events", EventsHandler, arguments),
         (f"{PREFIX}leases/([0-9a-f]+)/end", EndLease, arguments),
         (f"{PREFIX}quarantine/([0-9a-f]+)/end", EndQuarantined, arguments),
     ]
+
+
+def address_of(key: str) -> str:
+    """Return the address of a device's page: its key is its path, `devices/GPU-1f3c.../1g.10gb@4`."""
+    return f"{PREFIX}devices/{quote(key, safe='/@:+')}"
 
 
 def _static_url(path: str, include_version: bool = True) -> str:
@@ -174,9 +213,6 @@ def _environment() -> Environment:
     own = FileSystemLoader(str(Path(DATA_FILES_PATH) / "templates"))
     loader = ChoiceLoader([PrefixLoader({"templates": own}), FileSystemLoader(str(TEMPLATES)), own])
     made = Environment(loader=loader, autoescape=True)
-    made.filters["gib"] = _gib
+    made.filters.update(holdings=holdings, gib=gib, address=address_of)
+    made.tests["figure"] = lambda cell: isinstance(cell, Figure)
     return made
-
-
-def _gib(amount: int | None) -> str:
-    return "" if amount is None else f"{amount / 2**30:.0f} GiB"

@@ -32,10 +32,12 @@ class Problem(Model):
 
 
 class Holder(Model):
-    """Who holds a device."""
+    """Who holds a device. By the site's policy others may be told of a group, or of nobody."""
 
-    user: str
-    server: str
+    user: str | None
+    server: str | None
+    group: str | None
+    mine: bool
     until: float | None
 
 
@@ -76,16 +78,17 @@ class HeldInfo(Model):
 
 
 class LeaseInfo(Model):
-    """A lease."""
+    """A lease. Of whose it is, others are told what the site's policy says."""
 
     id: str
-    user: str
-    server: str
-    profile: str
+    user: str | None
+    server: str | None
+    group: str | None
+    profile: str | None
     shape: str
-    image: str
+    image: str | None
     state: str
-    memory_bytes: int
+    memory_bytes: int | None
     opened_at: float
     state_since: float | None
     ends_at: float | None
@@ -198,6 +201,101 @@ class Health(Model):
     reconciled_at: float | None
     release: str
     """The release that this process runs, which may be older than the one installed."""
+
+
+class ProcessInfo(Model):
+    """A process on a device."""
+
+    name: str | None
+    lease: str | None
+    memory_bytes: int | None
+    utilisation: float | None
+
+
+class ReadingInfo(Model):
+    """The newest reading of a device. What was not measured is null, and `unknown` says why."""
+
+    device: str
+    gpu_uuid: str
+    utilisation: float | None
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+    processes: list[ProcessInfo] | None
+    unknown: dict[str, str]
+
+
+class GpuReadingInfo(Model):
+    """The newest reading of a GPU as hardware."""
+
+    uuid: str
+    power_watts: float | None
+    power_limit_watts: float | None
+    temperature_celsius: int | None
+    sm_clock_mhz: int | None
+    memory_clock_mhz: int | None
+    throttle: list[str] | None
+    ecc_corrected: int | None
+    ecc_uncorrected: int | None
+    problem: str | None
+    unknown: dict[str, str]
+
+
+class PointInfo(Model):
+    """What was measured in one interval, which begins at `at`."""
+
+    at: int
+    samples: int
+    utilisation: float | None
+    utilisation_max: float | None
+    idle: float | None
+    memory_bytes: float | None
+    memory_max_bytes: float | None
+    power_watts: float | None
+    temperature_celsius: float | None
+
+
+class HistoryInfo(Model):
+    """A piece of the history of a device; where nothing was measured there is no point."""
+
+    series: str
+    resolution: int
+    since: float
+    until: float
+    points: list[PointInfo]
+
+
+class Readings(Model):
+    """The newest readings, and the history of one device where that was asked for."""
+
+    taken_at: float | None
+    age_seconds: float | None
+    fresh: bool
+    devices: list[ReadingInfo]
+    gpus: list[GpuReadingInfo]
+    history: HistoryInfo | None
+
+
+class UsageRow(Model):
+    """What was held by a person, group or lease, of a device or on a day, and how much of it was used."""
+
+    key: str
+    name: str
+    gpu_seconds: float
+    device_seconds: int
+    leases: int
+    measured_seconds: float | None
+    idle: float | None
+
+
+class Usage(Model):
+    """What was held in a period, and how much of it was used."""
+
+    by: str
+    since: float
+    until: float
+    time_zone: str
+    rows: list[UsageRow]
+    total: UsageRow
 
 
 class End(Model):

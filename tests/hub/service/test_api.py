@@ -135,7 +135,10 @@ async def test_every_error_of_every_address_has_one_shape(service, path, method)
     known = {(e.method.upper(), f"{API}{e.path}".replace("{id}", "f" * 64)): e for e in ENDPOINTS}
     addresses = {address for _, address in known}
     path = path.replace(" ", "%20")
+    streams = {f"{API}{e.path}" for e in ENDPOINTS if e.stream}
     for user in (None, "nobody", "stranger", "ada"):
+        if user == "ada" and method == "GET" and path in streams:
+            continue  # it would not end (test_events.py)
         answer = await service.ask(method, path, user, None if method == "GET" else b"")
         assert answer.headers["Cache-Control"] == "no-store"
         assert "Etag" not in answer.headers
@@ -218,7 +221,7 @@ async def test_the_description_is_of_what_there_is_and_what_is_answered_fits_it(
     document = (await service.ask("GET", "openapi.json")).json
     assert {p.lstrip("/") for p in document["paths"]} == {e.path for e in ENDPOINTS}
     for endpoint in ENDPOINTS:
-        if endpoint.method != "get" or endpoint.answers is None or "{" in endpoint.path:
+        if endpoint.method != "get" or endpoint.answers is None or endpoint.stream or "{" in endpoint.path:
             continue
         answer = (await service.ask("GET", endpoint.path, "root")).json
         schema = {"$ref": f"#/components/schemas/{endpoint.answers.__name__}", **document}
