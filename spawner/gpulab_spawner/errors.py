@@ -7,6 +7,7 @@ The tree:
       Refusal                a request that a user may make was declined
         BadOptions           the options do not fit the closed schema
         NotOffered           the profile or the shape is not offered to this user
+        OverLimit            a limit of this user does not allow it
         NoCapacity           every device that would fit is taken, withheld or absent
         InventoryStale       the newest snapshot of the GPUs is too old to grant from
         GpusOff              this machine has no usable GPU: CPU servers go on
@@ -113,6 +114,13 @@ class NotOffered(Refusal):
     """The profile or the shape is not offered to this user."""
 
     code = "not_offered"
+    status = 403
+
+
+class OverLimit(Refusal):
+    """A limit of this user does not allow it; `details["limit"]` names it."""
+
+    code = "over_limit"
     status = 403
 
 

@@ -17,16 +17,13 @@ from gpulab_spawner.placement.devices import Device
 from gpulab_spawner.placement.freshness import require_usable
 from gpulab_spawner.placement.inventory import Inventory
 from gpulab_spawner.placement.request import AtLeast, NoGpu, Shape, Slice, WholeGpus
+from gpulab_spawner.placement.shares import compute_slices, slices_of
 from gpulab_spawner.placement.shortage import counted, fits, say_gib
 from gpulab_spawner.placement.stock import GIB, Stock
 from gpulab_spawner.profiles import ANY_MEMORY, Profile
 
 State = Literal["free", "taken", "absent", "off"]
 
-_SLICES = {
-    "A100": 7, "A800": 7, "H100": 7, "H800": 7, "H200": 7, "H20": 7, "GH200": 7, "B200": 7, "A30": 4,
-    "RTX PRO 6000": 4,
-}  # fmt: skip
 _SHARES = {  # by compute slices of the profile and of the whole GPU
     (1, 7): "a seventh of",
     (2, 7): "two sevenths of",
@@ -185,9 +182,7 @@ def _share(device: Device) -> str:
     """Return what part of its GPU a slice is, by compute; an unknown model gets no fraction."""
     model = short_model(device.model)
     article = "an" if model[0] in "AEFHILMNORSX" and not model[1:2].islower() else "a"
-    family = next((name for name in _SLICES if re.search(rf"\b{name}\b", model)), "")
-    size = re.match(r"(?:\d+c\.)?(\d+)g", device.profile or "")
-    part = (int(size[1]) if size else 0, _SLICES.get(family, 0))
+    part = (compute_slices(device.profile), slices_of(model) or 0)
     if part[0] and part[0] == part[1]:
         return f"all of {article} {model}"
     return f"{_SHARES.get(part, 'a slice of')} {article} {model}"

@@ -149,7 +149,7 @@ def test_models_are_named_as_people_say_them(model, short):
         ("NVIDIA X1", "1g.10gb", "a slice of an X1"),
         (None, "1g.10gb", "a slice of a GPU"),
         ("NVIDIA H100", "1g.10gb+me", "a seventh of an H100"),
-        ("NVIDIA H100", "1c.3g.40gb", "three sevenths of an H100"),
+        ("NVIDIA H100", "1c.3g.40gb", "a seventh of an H100"),
     ],
 )
 def test_a_slice_is_worded_as_a_part_of_its_gpu(model, name, words):
