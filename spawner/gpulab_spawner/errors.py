@@ -21,6 +21,7 @@ The tree:
         StartFailed          the container was made but did not come up
         LeaseConflict        a lease changed under us: a second start of the same server
         LedgerUnavailable    the lab's database does not answer
+        LimitRefused         a limit that cannot be set so
         NameRefused          a user name that the lab does not carry
         AccountExists        a local account of that name is there already
         AccountMissing       there is no local account of that name
@@ -213,6 +214,12 @@ class LedgerUnavailable(Refusal):
 
     code = "ledger_unavailable"
     status = 503
+
+
+class LimitRefused(Refusal):
+    """A limit that cannot be set so."""
+
+    code = "limit"
 
 
 class NameRefused(Refusal):

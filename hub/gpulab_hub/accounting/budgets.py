@@ -23,6 +23,7 @@ from itertools import accumulate
 from gpulab_hub.accounting.periods import Period, Window, begin_of, by_day, day_of
 
 HOUR = 3600
+_NONE = Fraction(0)
 GRAIN = 0.001
 """GPU-seconds below which a sum of floating-point times says nothing."""
 
@@ -62,6 +63,71 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class DaySums:
+    """GPU-seconds by day, arranged so that a sum over a window takes no walk over its days.
+
+    Attributes:
+        by_day: What it is made of.
+        days: Its days in order.
+        sums: Sum up to each of them, 0 before the first.
+    """
+
+    by_day: Days
+    days: list[date]
+    sums: list[float]
+
+    @classmethod
+    def of(cls, by_day: Days) -> DaySums:
+        """Arrange days."""
+        order = sorted(by_day)
+        return cls(by_day, order, [0.0, *accumulate(by_day[day] for day in order)])
+
+    def plus(self, more: Days) -> DaySums:
+        """Return the days with more; cheap where it falls on the last day or later, as new use does."""
+        total = _sum(self.by_day, more)
+        if self.days and more and min(more) < self.days[-1]:
+            return DaySums.of(total)
+        last = self.days[-1:]
+        days = self.days[: len(self.days) - len(last)]
+        sums = self.sums[: len(days) + 1]
+        for day in sorted({*last, *more}):
+            days.append(day)
+            sums.append(sums[-1] + total[day])
+        return DaySums(total, days, sums)
+
+    def within(self, window: Window) -> float:
+        """Return the sum over a window."""
+        if not self.days or window.first > self.days[-1]:
+            return 0.0
+        low, high = bisect_left(self.days, window.first), bisect_right(self.days, window.last)
+        return self.sums[high] - self.sums[low]
+
+
+NO_DAYS = DaySums.of({})
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What counts against budgets: days that are arranged, and some more.
+
+    Attributes:
+        arranged: Most of it.
+        more: The rest, of few days.
+    """
+
+    arranged: DaySums
+    more: Days
+
+    def within(self, window: Window) -> float:
+        """Return the GPU-seconds in a window."""
+        return self.arranged.within(window) + sum(s for day, s in self.more.items() if day in window)
+
+    def last(self, otherwise: date) -> date:
+        """Return the last day of it, or `otherwise` if that is later."""
+        return max([otherwise, *self.arranged.days[-1:], *self.more])
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
     """One person's use of GPUs, as budgets count it.
 
@@ -73,83 +139,89 @@ class Account:
         now: Unix time in seconds.
     """
 
-    days: Days
+    days: DaySums
     runs: tuple[Run, ...]
     extras: tuple[Extra, ...]
     zone: tzinfo
     now: float
 
-    def counted(self, more: Run | None = None) -> Sums:
+    def counted(self, more: Run | None = None) -> Counted:
         """Return what counts, with one more run or without."""
         horizon = self.now if more is None or more.end is None else max(self.now, more.end)
-        total = dict(self.days)
+        running: dict[date, float] = {}
         for run in self.runs:
-            end = horizon if run.end is None else max(run.end, self.now)
-            _add(total, run, end, self.zone)
+            _add(running, run, horizon if run.end is None else max(run.end, self.now), self.zone)
         if more is not None and more.end is not None:
-            _add(total, more, more.end, self.zone)
-        return Sums.of(_less(total, self.extras))
+            _add(running, more, more.end, self.zone)
+        if not self.extras:
+            return Counted(self.days, running)
+        pools = _pools(self.extras)
+        return Counted(DaySums.of(_draw(_sum(self.days.by_day, running), pools)), {})
 
-    def of(self, run: Run) -> Sums:
+    def of(self, run: Run) -> Counted:
         """Return what one run uses by day, before extra hours cover any of it."""
         alone: dict[date, float] = {}
         _add(alone, run, run.start if run.end is None else run.end, self.zone)
-        return Sums.of(alone)
+        return Counted(NO_DAYS, alone)
 
     def extra_left(self) -> float:
         """Return the GPU-seconds of extra hours that nothing uses yet and that have not lapsed."""
-        today = day_of(self.now, self.zone)
         pools = _pools(self.extras)
-        total = dict(self.days)
+        running: dict[date, float] = {}
         for run in self.runs:
-            _add(total, run, self.now if run.end is None else max(run.end, self.now), self.zone)
-        _draw(total, pools)
+            _add(running, run, self.now if run.end is None else max(run.end, self.now), self.zone)
+        _draw(_sum(self.days.by_day, running), pools)
+        today = day_of(self.now, self.zone)
         return sum(pool.left for pool in pools if pool.last >= today)
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
-    """GPU-seconds by day, arranged for sums over windows."""
+class Trial:
+    """A run that is asked for, with what counts without it and with it.
 
-    days: list[date]
-    sums: list[float]
+    Attributes:
+        run: The run.
+        before: What counts without it.
+        after: What counts with it.
+        first: Its first day.
+        last: Its last day, or the last day on which anything is promised, if that is later.
+    """
+
+    run: Run
+    before: Counted
+    after: Counted
+    first: date
+    last: date
 
     @classmethod
-    def of(cls, days: Days) -> Sums:
-        """Arrange them."""
-        order = sorted(days)
-        return cls(order, [0.0, *accumulate(days[day] for day in order)])
+    def of(cls, account: Account, run: Run) -> Trial | None:
+        """Try a run against an account; None for a run that uses no GPU or has no length."""
+        if run.end is None or not run.units or run.end <= run.start:
+            return None
+        after = account.counted(run)
+        # A running server without an end counts as far in both, so that only the run makes the difference.
+        before = account.counted(Run(_NONE, run.start, run.end))
+        first, last = day_of(run.start, account.zone), day_of(run.end, account.zone)
+        return cls(run, before, after, first, after.last(last))
 
-    def within(self, window: Window) -> float:
-        """Return the sum over a window."""
-        low, high = bisect_left(self.days, window.first), bisect_right(self.days, window.last)
-        return self.sums[high] - self.sums[low]
+    def over(self, period: Period, most: Fraction) -> Window | None:
+        """Return the first window of a period that the run would bring above `most` GPU-hours, else None.
 
-
-def over(period: Period, most: Fraction, account: Account, more: Run) -> Window | None:
-    """Return the first window of a period that a run would bring above `most` GPU-hours, None if none.
-
-    A window that is above already, and to which the run adds nothing, does not count: ended hours come back
-    by no refusal.
-
-    Args:
-        period: What the budget runs over.
-        most: GPU-hours allowed.
-        account: What counts so far.
-        more: The run that is asked for, with its end.
-    """
-    if more.end is None or more.units == 0 or more.end <= more.start:
+        A window that is above already, and to which the run adds nothing, does not count: ended hours come
+        back by no refusal.
+        """
+        allowed = float(most) * HOUR + GRAIN
+        for window in period.windows(self.first, self.last):
+            used = self.after.within(window)
+            if used > allowed and used > self.before.within(window) + GRAIN:
+                return window
         return None
-    after = account.counted(more)
-    before = _without(account, more)
-    first = day_of(more.start, account.zone)
-    last = max(day_of(more.end, account.zone), after.days[-1]) if after.days else first
-    allowed = float(most) * HOUR + GRAIN
-    for window in period.windows(first, last):
-        used = after.within(window)
-        if used > allowed and used > before.within(window) + GRAIN:
-            return window
-    return None
+
+
+def over(period: Period, most: Fraction, account: Account, run: Run) -> Window | None:
+    """Return the first window of a period that a run would bring above `most` GPU-hours (`Trial.over`)."""
+    trial = Trial.of(account, run)
+    return None if trial is None else trial.over(period, most)
 
 
 def longest(budgets: Iterable[tuple[Period, Fraction]], account: Account, more: Run, most: int) -> int:
@@ -164,8 +236,8 @@ def longest(budgets: Iterable[tuple[Period, Fraction]], account: Account, more: 
     known = tuple(budgets)
 
     def fits(minutes: int) -> bool:
-        run = Run(more.units, more.start, more.start + minutes * 60)
-        return all(over(period, hours, account, run) is None for period, hours in known)
+        trial = Trial.of(account, Run(more.units, more.start, more.start + minutes * 60))
+        return trial is None or all(trial.over(period, hours) is None for period, hours in known)
 
     low, high = 0, most
     while low < high:
@@ -201,11 +273,6 @@ def _candidates(period: Period, day: date) -> Iterator[date]:
         yield day + number * _DAY
 
 
-def _without(account: Account, more: Run) -> Sums:
-    """What counts without the run itself, running servers without an end counted as far as with it."""
-    return account.counted(Run(Fraction(0), more.start, more.end))
-
-
 def _add(total: dict[date, float], run: Run, end: float, zone: tzinfo) -> None:
     if not run.units:
         return
@@ -226,9 +293,11 @@ def _pools(extras: Iterable[Extra]) -> list[_Pool]:
     return [_Pool(extra.first, extra.last, float(extra.hours) * HOUR) for extra in order]
 
 
-def _less(total: dict[date, float], extras: Iterable[Extra]) -> dict[date, float]:
-    pools = _pools(extras)
-    return _draw(total, pools) if pools else total
+def _sum(days: Days, more: Days) -> dict[date, float]:
+    total = dict(days)
+    for day, seconds in more.items():
+        total[day] = total.get(day, 0.0) + seconds
+    return total
 
 
 def _draw(total: Days, pools: list[_Pool]) -> dict[date, float]:

@@ -32,6 +32,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from typing import Literal
 
 from gpulab_hub.accounting.periods import parse_period
@@ -95,13 +96,17 @@ class Source:
     kind: ScopeKind
     names: tuple[str, ...] = ()
 
-    def words(self) -> str:
-        """Return it as a part of a sentence for the user whom it holds for: `from group vision`."""
+    def words(self, you: str = "you") -> str:
+        """Return it as a part of a sentence: `from group vision`.
+
+        Args:
+            you: How the person whom it holds for is called: "you" to themselves.
+        """
         match self.kind:
             case "everyone":
                 return "for everyone"
             case "user":
-                return "set for you"
+                return f"set for {you}"
         plural = "s" if len(self.names) > 1 else ""
         return f"from group{plural} {' and '.join(self.names)}"
 
@@ -196,6 +201,31 @@ def names_shape(names: Iterable[str], shape: Shape) -> bool:
     return bool({kind, str(shape)} & set(names))
 
 
+def read_rules(text: Mapping[str, Mapping[str, object]]) -> dict[Scope, dict[str, Value]]:
+    """Return the limits of a settings file: scope to field to value.
+
+    Raises:
+        ValueError: A scope, a field or a value is none; the message names it.
+    """
+    found: dict[Scope, dict[str, Value]] = {}
+    for scope, fields in text.items():
+        into = found.setdefault(parse_scope(scope), {})
+        for name, value in fields.items():
+            try:
+                into[name] = parse_value(name, _as_text(value))
+            except ValueError as error:
+                raise ValueError(f"{scope} {name}: {error}") from error
+    return found
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"{value!r} is neither a number nor a text")
+    return str(value)
+
+
 @dataclass(frozen=True, slots=True)
 class _Kind:
     parse: Callable[[str], Value]
@@ -228,6 +258,7 @@ def _most_generous(name: str, values: Mapping[str, Value]) -> Bound:
     return Bound(best, Source("group", tuple(sorted(g for g, value in values.items() if value == best))))
 
 
+@lru_cache(maxsize=1024)
 def _length(name: str) -> tuple[int, str]:
     period = parse_period(name.removeprefix(HOURS))
     term = period.term

@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, tzinfo
+from functools import lru_cache
 
 _DAY = timedelta(days=1)
 _ROLLING = re.compile(r"([1-9][0-9]{0,2})d")
@@ -77,12 +78,12 @@ class Period:
 
     def windows(self, first: date, last: date) -> Iterator[Window]:
         """Yield the windows of the days from first to last, each once, in order."""
-        seen = None
-        for day in days_between(first, last):
+        day = first
+        while day <= last:
             window = self.window(day)
-            if window is not None and window != seen:
+            if window is not None:
                 yield window
-            seen = window
+            day = day + _DAY if window is None or self.kind == "rolling" else window.last + _DAY
 
     def reset(self, day: date) -> date | None:
         """Return the first day after the window of a day; None where that is not one day, as of a rolling."""
@@ -103,6 +104,7 @@ class Period:
         return f"this {self.kind}"
 
 
+@lru_cache(maxsize=1024)
 def parse_period(text: str) -> Period:
     """Return the period that a text names.
 
@@ -129,6 +131,7 @@ def days_between(first: date, last: date) -> Iterator[date]:
         yield first + number * _DAY
 
 
+@lru_cache(maxsize=4096)
 def begin_of(day: date, zone: tzinfo) -> float:
     """Return when a day begins, in Unix seconds; where its midnight is skipped, the moment of the skip."""
     return datetime(day.year, day.month, day.day, tzinfo=zone).timestamp()

@@ -11,19 +11,20 @@ that the sum of all that was granted never exceeds the budget. Without such limi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import date, tzinfo
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import tzinfo
 from fractions import Fraction
 from functools import partial
 from itertools import chain
 
 from gpulab_hub.accounting import budgets
-from gpulab_hub.accounting.budgets import Account, Extra, Run
+from gpulab_hub.accounting.budgets import NO_DAYS, Account, DaySums, Extra, Run, Trial
 from gpulab_hub.accounting.limits import HOURS, SLICES, Bound, Effective, Number, names_shape
-from gpulab_hub.accounting.periods import Period, Window, day_of, parse_period
+from gpulab_hub.accounting.periods import Period, Window, parse_period
 from gpulab_spawner.form import MAX_RUNTIME, MIN_RUNTIME
 from gpulab_spawner.placement.request import Shape
+from gpulab_spawner.placement.shares import share_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,23 @@ class Holding:
     units: Fraction = Fraction(0)
     memory_bytes: int = 0
     cpus: Fraction = Fraction(0)
+
+    @classmethod
+    def of(cls, devices: Iterable[tuple[str | None, str | None]], memory_bytes: int, cpus: float) -> Holding:
+        """Return the holding of a server with these devices.
+
+        Args:
+            devices: Model of the GPU and MIG profile, None for a whole one, of each device.
+            memory_bytes: Host memory guaranteed.
+            cpus: CPU cores.
+        """
+        known = tuple(devices)
+        slices = tuple(profile for _, profile in known if profile is not None)
+        units = sum((share_of(model, profile) for model, profile in known), start=Fraction(0))
+        return cls(len(known) - len(slices), slices, units, memory_bytes, Fraction(cpus))
+
+
+NOTHING = Holding()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +89,7 @@ class Usage:
     """
 
     servers: tuple[Server, ...] = ()
-    days: Mapping[date, float] = field(default_factory=dict)
+    days: DaySums = NO_DAYS
     extras: tuple[Extra, ...] = ()
 
 
@@ -90,7 +108,7 @@ class Request:
 
     profile: str
     shape: Shape
-    holds: Holding = Holding()
+    holds: Holding = NOTHING
     runtime_seconds: int | None = None
     opened_at: float | None = None
 
@@ -135,7 +153,7 @@ class Refused:
     window: Window | None = None
     extra: float = 0.0
     runtime_seconds: float = 0.0
-    holds: Holding = Holding()
+    holds: Holding = NOTHING
     may: tuple[str, ...] = ()
 
 
@@ -166,22 +184,35 @@ def _named(limits: Effective, request: Request) -> Iterator[Refused]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Count:
+class Count:
     """A limit on what is held at once: how much of it a holding is."""
 
     limit: str
     of: Callable[[Holding], Number]
 
 
-def _counts(request: Request) -> Iterator[_Count]:
-    yield _Count("servers", lambda holds: 1)
-    yield _Count("memory", lambda holds: holds.memory_bytes)
-    yield _Count("cpus", lambda holds: holds.cpus)
-    yield _Count("gpus", lambda holds: holds.gpus)
+COUNTS = (
+    Count("servers", lambda holds: 1),
+    Count("memory", lambda holds: holds.memory_bytes),
+    Count("cpus", lambda holds: holds.cpus),
+    Count("gpus", lambda holds: holds.gpus),
+    Count("slices", lambda holds: len(holds.slices)),
+    Count("units", lambda holds: holds.units),
+)
+
+
+def _counts(request: Request) -> Iterator[Count]:
+    yield from COUNTS[:4]
     for profile in sorted(set(request.holds.slices)):
-        yield _Count(SLICES + profile, partial(_slices, profile))
-    yield _Count("slices", lambda holds: len(holds.slices))
-    yield _Count("units", lambda holds: holds.units)
+        yield Count(SLICES + profile, partial(_slices, profile))
+    yield from COUNTS[4:]
+
+
+def count_of(limit: str) -> Count | None:
+    """Return how a limit on what is held at once is counted, None for another limit."""
+    if limit.startswith(SLICES):
+        return Count(limit, partial(_slices, limit.removeprefix(SLICES)))
+    return next((each for each in COUNTS if each.limit == limit), None)
 
 
 def _slices(profile: str, holds: Holding) -> int:
@@ -200,7 +231,7 @@ def _at_once(limits: Effective, usage: Usage, request: Request, now: float) -> I
             yield Refused(count.limit, bound, used, asked, fits_at=at, holds=request.holds)
 
 
-def _freed_at(usage: Usage, count: _Count, missing: Number, now: float) -> float | None:
+def _freed_at(usage: Usage, count: Count, missing: Number, now: float) -> float | None:
     """Return by when servers that hold so much of it are declared to end."""
     ends = sorted(
         (server.ends_at, count.of(server.holds))
@@ -231,9 +262,10 @@ def _for_how_long(limits: Effective, account: Account, request: Request) -> Gran
     if declared is None:
         return Granted(None, priority_of(limits))
     run = Run(request.holds.units, start, start + declared)
-    for budget in known:
-        if (window := budgets.over(budget.period, budget.hours, account, run)) is not None:
-            return _over_budget(budget, account, run, window, request.holds)
+    if known and (trial := Trial.of(account, run)) is not None:
+        for budget in known:
+            if (window := trial.over(budget.period, budget.hours)) is not None:
+                return _over_budget(budget, account, run, window, request.holds)
     return Granted(run.end, priority_of(limits))
 
 
@@ -296,31 +328,3 @@ def account_of(usage: Usage, now: float, zone: tzinfo) -> Account:
     """Return a person's usage as budgets count it."""
     runs = tuple(Run(s.holds.units, s.opened_at, s.ends_at) for s in usage.servers if s.holds.units)
     return Account(usage.days, runs, usage.extras, zone, now)
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """What is left of a budget now.
-
-    Attributes:
-        budget: The budget.
-        used: GPU-hours used in it or promised to running servers.
-        left: GPU-hours left, at least 0.
-    """
-
-    budget: Budget
-    used: float
-    left: float
-
-
-def left(limits: Effective, usage: Usage, now: float, zone: tzinfo) -> list[Left]:
-    """Return what is left of each budget of a person, the shortest period first; none outside of its term."""
-    account = account_of(usage, now, zone)
-    counted, today = account.counted(), day_of(now, zone)
-    found = []
-    for budget in budgets_of(limits):
-        window = budget.period.window(today)
-        if window is not None:
-            used = counted.within(window) / budgets.HOUR
-            found.append(Left(budget, used, max(0.0, float(budget.hours) - used)))
-    return found

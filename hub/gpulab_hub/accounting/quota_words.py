@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, tzinfo
 from fractions import Fraction
@@ -11,6 +11,7 @@ from fractions import Fraction
 from gpulab_hub.accounting.limits import HOURS, SLICES, Number, say_amount, show_value
 from gpulab_hub.accounting.periods import Period, Window, day_of, parse_period
 from gpulab_hub.accounting.quota import Holding, Refused
+from gpulab_hub.accounting.quota_use import Left, Used
 from gpulab_hub.when import say_time
 from gpulab_spawner.errors import NotOffered, OverLimit, Refusal
 from gpulab_spawner.placement.shortage import counted, say_gib
@@ -128,6 +129,42 @@ def period_words(period: Period, window: Window | None, today: date) -> str:
     if window.first == window.last:
         return f"on {_date(window.first)}"
     return f"from {_date(window.first)} to {_date(window.last)}"
+
+
+def say_cost(holds: Holding, seconds: float, left: Sequence[Left], extra: float = 0.0) -> str:
+    """Return what a server costs and what is left: `1 GPU x 4 h = 4 GPU-h of 20 left this week`.
+
+    Of several budgets the one of which least is left is told.
+
+    Args:
+        holds: What the server would hold.
+        seconds: How long it would run.
+        left: What is left of the budgets; at least one.
+        extra: GPU-hours granted once that are left.
+    """
+    least = min(left, key=lambda each: each.left)
+    hours = say_hours(seconds / 3600, up=True)
+    cost = say_hours(float(holds.units) * seconds / 3600, up=True)
+    more = f" and {say_hours(extra)} extra" if extra >= _SHOWN else ""
+    rest = f"of {say_hours(least.left)} left {least.budget.period.words()}{more}"
+    return f"{say_holding(holds)} x {hours} h = {cost} GPU-h {rest}"
+
+
+def say_left(left: Left) -> str:
+    """Return what is left of a budget: `2.5 of 20 GPU-hours left this week (from group vision)`."""
+    amount = f"{say_hours(left.left)} of {say_amount(left.budget.hours)} GPU-hours"
+    return f"{amount} left {left.budget.period.words()} ({left.budget.bound.source.words()})"
+
+
+def say_used(used: Used) -> str:
+    """Return a limit with what is used of it in a few words: `1 of 2`, `12.5 of 20 h`, `up to 8h`."""
+    value = show_value(used.limit, used.bound.value)
+    if used.used is None:
+        return f"up to {value}" if used.limit == "longest" else value
+    if used.limit == "memory":
+        return f"{say_gib(int(used.used))} of {value}"
+    unit = " GPU-hours" if used.limit.startswith(HOURS) else ""
+    return f"{say_hours(float(used.used), up=True)} of {value}{unit}"
 
 
 def say_holding(holds: Holding) -> str:

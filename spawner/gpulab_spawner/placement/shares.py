@@ -38,9 +38,7 @@ def share_of(model: str | None, profile: str | None) -> Fraction:
 
     Args:
         model: Product name of the GPU.
-        profile: MIG profile, None for a whole GPU.
+        profile: MIG profile, None for a whole GPU; one of an unknown form counts as one.
     """
-    if profile is None:
-        return Fraction(1)
-    total = slices_of(model) or USUAL_SLICES
-    return min(Fraction(1), Fraction(max(compute_slices(profile), 1), total))
+    slices = compute_slices(profile)
+    return min(Fraction(1), Fraction(slices, slices_of(model) or USUAL_SLICES)) if slices else Fraction(1)

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import yaml
 
-from gpulab_hub.accounting.budgets import Extra
+from gpulab_hub.accounting.budgets import DaySums, Extra
 from gpulab_hub.accounting.limits import Limits, combine, parse_scope, parse_value
 from gpulab_hub.accounting.quota import Holding, Request, Server, Usage
 from gpulab_spawner.form import parse_runtime
@@ -59,7 +59,7 @@ def _case(entry):
     day = now.split(" ", maxsplit=1)[0]
     usage = Usage(
         tuple(_server(text, day) for text in entry.get("running", [])),
-        {date.fromisoformat(str(on)): hours * 3600.0 for on, hours in entry.get("used", {}).items()},
+        DaySums.of({date.fromisoformat(str(on)): n * 3600.0 for on, n in entry.get("used", {}).items()}),
         tuple(_extra(text) for text in entry.get("extra", [])),
     )
     return Case(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.hub.accounting.policies import MODEL, ZONE, moment
 
 from gpulab_hub.accounting import budgets
-from gpulab_hub.accounting.budgets import Extra, Run
+from gpulab_hub.accounting.budgets import NO_DAYS, DaySums, Extra, Run
 from gpulab_hub.accounting.limits import Bound, Effective, Source
 from gpulab_hub.accounting.periods import by_day, day_of, parse_period
 from gpulab_hub.accounting.quota import (
@@ -22,8 +22,8 @@ from gpulab_hub.accounting.quota import (
     Usage,
     account_of,
     decide,
-    left,
 )
+from gpulab_hub.accounting.quota_use import left
 from gpulab_hub.accounting.quota_words import refusal_of
 from gpulab_spawner.placement.request import NoGpu, Slice, WholeGpus
 from gpulab_spawner.placement.shares import share_of
@@ -73,7 +73,10 @@ extras = st.builds(
     st.integers(0, 6),
 )
 usages = st.builds(
-    Usage, st.lists(servers, max_size=3).map(tuple), days, st.lists(extras, max_size=2).map(tuple)
+    Usage,
+    st.lists(servers, max_size=3).map(tuple),
+    days.map(DaySums.of),
+    st.lists(extras, max_size=2).map(tuple),
 )
 requests = st.builds(
     lambda shape, profile, runtime: Request(profile, shape, holding(shape), runtime),
@@ -155,7 +158,7 @@ def test_what_a_refusal_says_would_fit_fits(bounds, usage, request):
 
 def later_usage(usage, at):
     """The usage at a later moment, when servers have ended as they said."""
-    total, going = dict(usage.days), []
+    total, going = dict(usage.days.by_day), []
     for server in usage.servers:
         if server.ends_at is None or server.ends_at > at:
             going.append(server)
@@ -163,7 +166,7 @@ def later_usage(usage, at):
         # One that is over its end uses its GPUs as long as it is there: until it was last looked at.
         for day, seconds in by_day(server.opened_at, max(server.ends_at, NOW), ZONE).items():
             total[day] = total.get(day, 0.0) + seconds * float(server.holds.units)
-    return Usage(tuple(going), total, usage.extras)
+    return Usage(tuple(going), DaySums.of(total), usage.extras)
 
 
 @given(limits, usages, requests)
@@ -213,7 +216,7 @@ def test_what_is_left_is_what_one_more_server_may_use(usage, request):
 @settings(max_examples=50)
 def test_gpu_seconds_count_once_wherever_a_lease_is_cut_into_ended_and_running(intervals, granted, cut):
     """A lease that ended is in the days, one that runs is a server: the sums are the same."""
-    whole = Usage(tuple(Server(h, min(a, b), max(a, b)) for h, a, b in intervals), {}, tuple(granted))
+    whole = Usage(tuple(Server(h, min(a, b), max(a, b)) for h, a, b in intervals), NO_DAYS, tuple(granted))
     ended = later_usage_exactly(whole, cut)
     first, last = date(2026, 10, 1), date(2026, 11, 10)
     for period in map(parse_period, ("day", "week", "month", "4d")):
@@ -230,7 +233,7 @@ def later_usage_exactly(usage, at):
             continue
         for day, seconds in by_day(server.opened_at, server.ends_at, ZONE).items():
             total[day] = total.get(day, 0.0) + seconds * float(server.holds.units)
-    return Usage(tuple(going), total, usage.extras)
+    return Usage(tuple(going), DaySums.of(total), usage.extras)
 
 
 def test_a_clock_that_was_set_back_counts_nothing_below_zero():
@@ -238,4 +241,4 @@ def test_a_clock_that_was_set_back_counts_nothing_below_zero():
     counted = account_of(Usage((server,)), NOW, ZONE).counted()
     assert counted.within(parse_period("week").window(day_of(NOW, ZONE))) == 3600
     endless = Server(holding(WholeGpus(1)), NOW + 7200, None)
-    assert account_of(Usage((endless,)), NOW, ZONE).counted().sums == [0.0]
+    assert account_of(Usage((endless,)), NOW, ZONE).counted().more == {}

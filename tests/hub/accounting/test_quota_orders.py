@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.hub.accounting.policies import ZONE
 from tests.hub.accounting.test_quota import COUNTS, HOURS, NOW, SHAPES, bound, holding, values
 
-from gpulab_hub.accounting.budgets import Extra
+from gpulab_hub.accounting.budgets import DaySums, Extra
 from gpulab_hub.accounting.limits import HOURS as PREFIX
 from gpulab_hub.accounting.limits import Effective
 from gpulab_hub.accounting.periods import begin_of, by_day, day_of, parse_period
@@ -52,7 +52,7 @@ class Orders(RuleBasedStateMachine):
                 for day, seconds in by_day(lease.start, lease.end, ZONE).items():
                     days[day] = days.get(day, 0.0) + seconds * float(lease.holds.units)
         running = tuple(Server(x.holds, x.start, x.end) for x in self.leases if not x.closed)
-        return Usage(running, days, tuple(self.extras))
+        return Usage(running, DaySums.of(days), tuple(self.extras))
 
     @rule(data=st.data(), name=st.sampled_from([*COUNTS, *HOURS, "longest"]))
     def set_limit(self, data, name):

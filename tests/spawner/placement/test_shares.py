@@ -18,7 +18,7 @@ from gpulab_spawner.placement.shares import share_of
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "2g.48gb", Fraction(1, 2)),
         ("NVIDIA Z900", "2g.48gb", Fraction(2, 7)),
         (None, "1g.10gb", Fraction(1, 7)),
-        (None, "odd", Fraction(1, 7)),
+        (None, "odd", Fraction(1)),
         ("NVIDIA A30", "8g.1gb", Fraction(1)),
     ],
 )
