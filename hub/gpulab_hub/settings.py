@@ -23,6 +23,7 @@ from pydantic import (
     model_validator,
 )
 
+from gpulab_hub.accounting.limits import read_rules
 from gpulab_hub.documents import read_document
 from gpulab_spawner.errors import ConfigError
 from gpulab_spawner.sizes import parse_limit, parse_size
@@ -55,6 +56,11 @@ def _zone(name: str) -> str:
             f"this machine does not know the time zone {name!r}; write one like Europe/Berlin"
         ) from error
     return name
+
+
+def _limits(text: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    read_rules(text)
+    return text
 
 
 class Section(BaseModel):
@@ -209,6 +215,8 @@ class Settings(Section):
     auth: Auth = Auth()
     health: Health = Health()
     privacy: PrivacyPolicy = PrivacyPolicy()
+    limits: Annotated[dict[str, dict[str, Any]], AfterValidator(_limits)] = {}
+    """First limits of the lab, by scope (`gpulab_hub.accounting.limits`); the database then holds them."""
     time_zone: Annotated[str, AfterValidator(_zone)] | None = None
     """Time zone whose days and times reports mean; None takes the machine's."""
     database_url: str | None = None

@@ -52,6 +52,11 @@ def test_sizes_are_read_with_their_unit():
             "time_zone: this machine does not know the time zone 'Mars/Base'; write one like",
         ),
         ("time_zone: ../../etc/passwd", "does not know the time zone"),
+        ("limits: {all: {gpus: 1}}", "limits: 'all' is none: write everyone, group:NAME or user:NAME"),
+        ("limits: {everyone: {cards: 1}}", "limits: everyone cards: there is no limit 'cards'"),
+        ("limits: {everyone: {gpus: true}}", "limits: everyone gpus: True is neither a number nor a text"),
+        ("limits: {everyone: {hours.week: many}}", "limits: everyone hours.week: 'many' is not a number"),
+        ("limits: {everyone: 1}", "limits.everyone"),
         ("engine: {injection: magic}", "engine.injection: 'magic' is not accepted"),
     ],
 )
