@@ -10,13 +10,18 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, tzinfo
 from functools import partial
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import IntegrityError
 
-from gpulab_hub import ledger
+from gpulab_hub import ledger, quotas
+from gpulab_hub.accounting.allowance import Allowance
 from gpulab_hub.accounting.memory import require_memory
+from gpulab_hub.accounting.quota import Holding, Refused, Request, decide
+from gpulab_hub.accounting.quota_words import refusal_of
+from gpulab_hub.database import reading
 from gpulab_hub.ledger import Ledger, Turn
 from gpulab_hub.lifecycle import Actor, Boot, Cause, State
 from gpulab_hub.standing import Downtime, OpenLease, Standing
@@ -31,8 +36,12 @@ from gpulab_spawner.placement.availability import Offer, offers
 from gpulab_spawner.placement.devices import Device
 from gpulab_spawner.placement.freshness import require_usable
 from gpulab_spawner.placement.inventory import Inventory, SnapshotUnreadable
-from gpulab_spawner.placement.request import NoGpu, Shape
+from gpulab_spawner.placement.request import AtLeast, NoGpu, Shape, Slice, WholeGpus
+from gpulab_spawner.placement.shares import share_of
 from gpulab_spawner.profiles import Profile
+
+Kind = tuple[str | None, str | None]
+"""Model of the GPU, and MIG profile or None for a whole one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +69,7 @@ class Surroundings:
         boot: The machine's present boot.
         offered: Whether a profile (its slug) offers a shape: refusals suggest no others.
         privacy: What people may know of each other.
+        zone: The site's time zone.
     """
 
     read_snapshot: Callable[[], Inventory | None]
@@ -69,6 +79,7 @@ class Surroundings:
     boot: Boot
     offered: Callable[[str, Shape], bool] = lambda profile, shape: True
     privacy: Privacy = OPEN_HOUSE
+    zone: tzinfo = UTC
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +137,7 @@ class Admission:
     def __init__(
         self, engine: Engine, limits: Limits, around: Surroundings, *, node: str, signing_key: bytes
     ) -> None:
-        self._ledger = Ledger(engine)
+        self._ledger = Ledger(engine, around.zone)
         self._limits = limits
         self._around = around
         self._node = node
@@ -265,6 +276,19 @@ class Admission:
             for profile in profiles
         }
 
+    def allowance(self, user: str, groups: Iterable[str]) -> Allowance | None:
+        """Return what a user in some groups is allowed now, None where nothing limits them."""
+        now, zone = self._around.clock(), self._around.zone
+        known = self._ledger.standing()
+        with reading(self._ledger.engine) as connection:
+            limits = quotas.effective(connection, known, user, groups)
+            if not limits.bounds:
+                return None
+            who = (quotas.person_of(connection, user), user)
+            usage = quotas.usage(connection, known, who, limits, now, zone)
+        survey = self._look()
+        return Allowance.of(limits, usage, now, zone, lambda shape: _kinds(shape, survey))
+
     def _look(self) -> Survey | None:
         """Return the newest snapshot, arranged; one that cannot be read is a machine without usable GPUs."""
         try:
@@ -283,14 +307,37 @@ class Admission:
         with self._ledger.turn() as turn:
             now = self._around.clock()
             _refuse_second(turn.standing, person, request.server)
+            allow = partial(self._allow, turn, request, person, now)
+            # Of a wish of memory only the device that it gets says what it takes of a limit.
+            wish = isinstance(request.shape, AtLeast)
+            ends_at = None if wish else allow(_kinds(request.shape, survey))
             promised = turn.standing.promised.get(self._node, 0)
             require_memory(
                 request.memory_bytes, promised, self._around.host_memory(), self._limits.memory_reserve
             )
             devices = self._place(turn, request, Viewer(request.user, person.id), survey, now)
-            lease = self._lease(request, person, devices, now)
+            if wish:
+                ends_at = allow([(device.model, device.profile) for device in devices])
+            lease = self._lease(request, person, devices, now, ends_at)
             ledger.add(turn, lease, request, self._node, self._around.boot.id)
         return lease
+
+    def _allow(
+        self, turn: Turn, request: LeaseRequest, person: Person, now: float, devices: Iterable[Kind]
+    ) -> float | None:
+        """Return when the server must end, as its owner says or a limit; None where nothing says so."""
+        limits = quotas.effective(turn.connection, turn.standing, request.user, request.groups)
+        if not limits.bounds:
+            return None if request.runtime_seconds is None else now + request.runtime_seconds
+        usage = quotas.usage(
+            turn.connection, turn.standing, (person.id, person.name), limits, now, self._around.zone
+        )
+        holds = Holding.of(devices, request.memory_bytes, request.cpus)
+        asked = Request(request.profile, request.shape, holds, request.runtime_seconds)
+        decision = decide(limits, usage, asked, now, self._around.zone)
+        if isinstance(decision, Refused):
+            raise refusal_of(decision, now, self._around.zone)
+        return decision.ends_at
 
     def _place(
         self, turn: Turn, request: LeaseRequest, viewer: Viewer, survey: Survey | None, now: float
@@ -308,7 +355,14 @@ class Admission:
             offered=partial(self._around.offered, request.profile),
         )
 
-    def _lease(self, request: LeaseRequest, person: Person, devices: tuple[Device, ...], now: float) -> Lease:
+    def _lease(
+        self,
+        request: LeaseRequest,
+        person: Person,
+        devices: tuple[Device, ...],
+        now: float,
+        ends_at: float | None,
+    ) -> Lease:
         lease_id = secrets.token_hex(16)
         return Lease(
             id=lease_id,
@@ -319,8 +373,21 @@ class Admission:
             devices=devices,
             memory_bytes=request.memory_bytes,
             opened_at=now,
-            ends_at=now + request.runtime_seconds if request.runtime_seconds is not None else None,
+            ends_at=ends_at,
         )
+
+
+def _kinds(shape: Shape, survey: Survey | None) -> list[Kind]:
+    """Return of which kind the devices of a shape will be; of a wish of memory that is not known."""
+    match shape:
+        case WholeGpus(count):
+            return [(None, None)] * count
+        case Slice(profile):
+            groups = survey.stock.slices.get(profile, {}) if survey else {}
+            models = {devices[0].model for devices in groups.values()}
+            # The same profile may be a larger part of one model than of another: the largest counts.
+            return [(max(models, key=lambda model: share_of(model, profile), default=None), profile)]
+    return []
 
 
 def _view(survey: Survey | None, standing: Standing, viewer: Viewer, now: float, privacy: Privacy) -> View:

@@ -16,7 +16,9 @@ import psutil
 from docker.errors import DockerException
 from sqlalchemy import Engine as Database
 
-from gpulab_hub import driver_files, history
+from gpulab_hub import driver_files, history, quotas
+from gpulab_hub.accounting.allowance import Allowance
+from gpulab_hub.accounting.limits import read_rules
 from gpulab_hub.admission import Admission, Limits, Surroundings
 from gpulab_hub.catalogue import catalogue_of
 from gpulab_hub.containers import Containers, LateEngine
@@ -122,6 +124,10 @@ class Lab:
         offers = self.admission.offers(view, self.catalogue.profiles)
         return LabNow(offers, view.survey.inventory.taken_at if view.survey else None)
 
+    def allowance(self, user: str, groups: tuple[str, ...]) -> Allowance | None:
+        """Return what a user in some groups is allowed, None where nothing limits them. Blocking."""
+        return self.admission.allowance(user, groups)
+
     def last_choice(self, user: str, server: str) -> dict[str, str] | None:
         """Return the options of the last lease of a server, None if it never had one. Blocking."""
         with reading(self.database) as connection:
@@ -138,6 +144,7 @@ def assemble(paths: LabPaths, record: LabRecord, settings: Settings) -> Lab:
     require_apart(settings, paths.state)
     database = lab_database(paths)
     require_current(database)
+    _seed_limits(database, settings)
     catalogue = catalogue_of(settings, record.image)
     admission = _admission(paths, settings, database, catalogue)
     engine = engine_of(record, settings)
@@ -167,6 +174,12 @@ def assemble(paths: LabPaths, record: LabRecord, settings: Settings) -> Lab:
     return Lab(database, catalogue, admission, wiring, reconciler, _maintenance_line(database))
 
 
+def _seed_limits(database: Database, settings: Settings) -> None:
+    if rules := read_rules(settings.limits):
+        with Ledger(database, site_zone(settings)).turn() as turn:
+            quotas.seed(turn, rules, time.time())
+
+
 def assemble_service(paths: LabPaths, record: LabRecord, settings: Settings, facts: Facts) -> ServiceLab:
     """Return the parts of a lab that its service needs; Docker need not answer yet.
 
@@ -183,7 +196,7 @@ def assemble_service(paths: LabPaths, record: LabRecord, settings: Settings, fac
     live = Live(kept.recent())
     return ServiceLab(
         database=database,
-        book=Ledger(database),
+        book=Ledger(database, site_zone(settings)),
         admission=_admission(paths, settings, database, catalogue_of(settings, record.image)),
         reconciler=reconciler_of(paths, record, settings, database, engine),
         max_age=settings.host.snapshot_max_age_seconds,
@@ -252,7 +265,7 @@ def reconciler_of(
     hours = settings.servers.quarantine_hours
     servers = paths.servers
     return Reconciler(
-        Ledger(database),
+        Ledger(database, site_zone(settings)),
         engine,
         LoopSite(
             hub_id=record.hub_id,
@@ -326,6 +339,7 @@ def _admission(paths: LabPaths, settings: Settings, database: Database, catalogu
             boot=this_boot(),
             offered=offered,
             privacy=Privacy(Holders(settings.privacy.holders), GroupsFile(paths.groups).group_of),
+            zone=site_zone(settings),
         ),
         node=socket.gethostname(),
         signing_key=_signing_key(paths),

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, and_, func, or_, select
 
 from gpulab_hub import quarantine
+from gpulab_hub.accounting import quota
 from gpulab_hub.accounting.usage import Holding
 from gpulab_hub.schema import Cordon, LeaseDevice, LeaseRow, MaintenanceRow, Person
 from gpulab_hub.standing import Downtime, OpenLease, Standing
@@ -122,7 +123,10 @@ _STANDING: Select[*tuple[Any, ...]] = (
         LeaseRow.ends_at,
         LeaseRow.container_id,
         LeaseRow.opened_at,
+        LeaseRow.cpus,
         LeaseDevice.device,
+        LeaseDevice.model,
+        LeaseDevice.profile,
     )
     .outerjoin(LeaseDevice, and_(LeaseDevice.lease_id == LeaseRow.id, LeaseDevice.open))
     .where(LeaseRow.closed_at.is_(None))
@@ -292,13 +296,12 @@ def cordons(connection: Connection) -> list[Cordoned]:
 
 def standing(connection: Connection, number: int) -> Standing:
     """Return what open leases hold, and what is cordoned or in quarantine, as of a turn of the ledger."""
-    leases: dict[str, OpenLease] = {}
-    for *fields, device in connection.execute(_STANDING):
-        lease = leases.get(fields[0]) or OpenLease(*fields)
-        leases[lease.id] = replace(lease, devices=(*lease.devices, device)) if device else lease
+    leases: dict[str, list[Any]] = {}
+    for row in connection.execute(_STANDING):
+        leases.setdefault(row.id, []).append(row)
     found = Standing(number)
-    for lease in leases.values():
-        found.put(lease)
+    for rows in leases.values():
+        found.put(_open_lease(rows))
     for row in connection.execute(select(Cordon.device, Cordon.reason)):
         found.cordons[row.device] = row.reason
     found.quarantined = quarantine.read(connection)
@@ -317,3 +320,24 @@ def downtime(connection: Connection) -> Downtime | None:
     )
     row = connection.execute(wanted.where(MaintenanceRow.ended_at.is_(None))).first()
     return None if row is None else Downtime(*row[:4], devices=tuple(json.loads(row.devices)))
+
+
+def _open_lease(rows: list[Any]) -> OpenLease:
+    """Return the lease of rows of `_STANDING`, one a device, or one without a device."""
+    lease, held = rows[0], [row for row in rows if row.device is not None]
+    return OpenLease(
+        id=lease.id,
+        node=lease.node,
+        person_id=lease.person_id,
+        user=lease.user_name,
+        server=lease.server,
+        state=lease.state,
+        memory_bytes=lease.memory_bytes,
+        ends_at=lease.ends_at,
+        container_id=lease.container_id,
+        devices=tuple(row.device for row in held),
+        opened_at=lease.opened_at,
+        holds=quota.Holding.of(
+            ((row.model, row.profile) for row in held), lease.memory_bytes, lease.cpus or 0.0
+        ),
+    )

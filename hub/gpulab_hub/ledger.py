@@ -23,6 +23,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, tzinfo
 
 from sqlalchemy import (
     Connection,
@@ -34,10 +35,13 @@ from sqlalchemy import (
     func,
     insert,
     select,
+    text,
     update,
 )
 
 from gpulab_hub import history
+from gpulab_hub.accounting.periods import by_day
+from gpulab_hub.accounting.quota import Holding
 from gpulab_hub.database import reading, writing
 from gpulab_hub.lifecycle import Actor, Boot, Cause, State, cause_of, ended_as, require, words_of
 from gpulab_hub.schema import Cordon, LeaseDevice, LeaseRow, Lock
@@ -64,11 +68,17 @@ _CLOSE = (
         state=bindparam("final"),
         state_since=bindparam("at"),
     )
+    .returning(LeaseRow.closed_at)
 )
 _FREE = (
     update(LeaseDevice)
     .where(LeaseDevice.lease_id == bindparam("lease"), LeaseDevice.open)
     .values(open=false())
+)
+
+_USED = text(
+    "INSERT INTO gpu_days (person_id, day, gpu_seconds) VALUES (:person, :day, :seconds) "
+    "ON CONFLICT (person_id, day) DO UPDATE SET gpu_seconds = gpu_days.gpu_seconds + excluded.gpu_seconds"
 )
 
 
@@ -79,19 +89,27 @@ class Turn:
     Attributes:
         connection: The transaction.
         standing: What open leases hold, this transaction's own changes included.
+        zone: The site's time zone, by whose days use is counted.
         changed: Whether it changed anything.
     """
 
     connection: Connection
     standing: Standing
+    zone: tzinfo
     changed: bool = False
 
 
 class Ledger:
-    """The ledger of one database, as one process sees it."""
+    """The ledger of one database, as one process sees it.
 
-    def __init__(self, engine: Engine) -> None:
+    Args:
+        engine: The database.
+        zone: The site's time zone. Whatever closes leases must have it right.
+    """
+
+    def __init__(self, engine: Engine, zone: tzinfo = UTC) -> None:
         self.engine = engine
+        self.zone = zone
         # The threads of a process queue here, in order, and not with the database, whose waiters poll.
         self._queue = threading.Lock()
         self._known: Standing | None = None
@@ -114,7 +132,7 @@ class Ledger:
                     number = connection.execute(_TURN).scalar_one()
                     if known is None or known.number != number - 1:
                         known = history.standing(connection, number - 1)
-                    turn = Turn(connection, known)
+                    turn = Turn(connection, known, self.zone)
                     yield turn
             except Refusal:
                 if known is not None and turn is not None and not turn.changed:
@@ -135,6 +153,11 @@ class Ledger:
     def _keep(self, known: Standing) -> None:
         with self._guard:
             self._known = known
+
+
+def outdate(connection: Connection) -> None:
+    """Let every process read anew what it knows: something changed that a standing keeps, without a turn."""
+    connection.execute(_TURN)
 
 
 def cordon(turn: Turn, device: str, reason: str, by: str, at: float) -> None:
@@ -207,6 +230,7 @@ def _insert(
         "image": request.image,
         "state": state,
         "memory_bytes": lease.memory_bytes,
+        "cpus": request.cpus,
         "opened_at": lease.opened_at,
         "ends_at": lease.ends_at,
         "state_since": lease.opened_at,
@@ -231,6 +255,10 @@ def _insert(
             container_id=container_id,
             opened_at=lease.opened_at,
             devices=tuple(device.key for device in lease.devices),
+            opened_at=lease.opened_at,
+            holds=Holding.of(
+                ((device.model, device.profile) for device in lease.devices), lease.memory_bytes, request.cpus
+            ),
         )
     )
 
@@ -358,9 +386,12 @@ def close(
         cause = cause or Cause.GONE
     turn.changed = True
     given = {"lease": lease_id, "at": at, "why": reason[:_REASON_LENGTH], "final": final, "code": cause}
-    if turn.connection.execute(_CLOSE, given).rowcount == 0:
+    closed_at = turn.connection.execute(_CLOSE, given).scalar_one_or_none()
+    if closed_at is None:
         return False
     turn.connection.execute(_FREE, {"lease": lease_id})
+    if lease is not None:
+        _count(turn, lease, closed_at)
     turn.standing.drop(lease_id)
     return True
 
@@ -374,6 +405,22 @@ def _still_granted(turn: Turn, lease_id: str) -> OpenLease:
             details={"lease": lease_id},
         )
     return lease
+
+
+def _count(turn: Turn, lease: OpenLease, closed_at: float) -> None:
+    """Add what an ended lease used to its person's days: in whole seconds, as reports count it."""
+    units = float(lease.holds.units)
+    if not units:
+        return
+    spent = by_day(int(lease.opened_at), int(closed_at), turn.zone)
+    days = {day: seconds * units for day, seconds in spent.items()}
+    if not days:
+        return
+    rows = [{"person": lease.person_id, "day": str(day), "seconds": used} for day, used in days.items()]
+    turn.connection.execute(_USED, rows)
+    past = turn.standing.pasts.get(lease.person_id)
+    if past is not None:
+        turn.standing.pasts[lease.person_id] = replace(past, days=past.days.plus(days))
 
 
 def _move(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, Engine, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from gpulab_hub import names, people
+from gpulab_hub import names, people, quotas
 from gpulab_hub.database import writing
 from gpulab_hub.schema import Account, Invite, Person
 from gpulab_spawner.errors import NameRefused
@@ -36,6 +36,7 @@ def rename(engine: Engine, old: str, new: str) -> None:
         with writing(engine) as connection:
             _rename_account(connection, old, new)
             connection.execute(update(Person).where(Person.name == old).values(name=new, last_name=new))
+            quotas.rename_user(connection, old, new)
     except IntegrityError:
         raise NameRefused(
             f"Somebody of the lab has the name {names.shown(new)} already.",
@@ -69,4 +70,5 @@ def leave(engine: Engine, name: str, now: float) -> Member | None:
         connection.execute(
             update(Person).where(Person.name == name).values(name=None, last_name=name, removed_at=now)
         )
+        quotas.forget_user(connection, name)
     return person

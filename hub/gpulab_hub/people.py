@@ -19,7 +19,7 @@ from sqlalchemy import Engine, func, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from gpulab_hub import names
+from gpulab_hub import names, quotas
 from gpulab_hub.database import reading, writing
 from gpulab_hub.schema import Person as Row
 from gpulab_spawner.errors import LabError, NameRefused
@@ -95,11 +95,15 @@ def ensure_person(engine: Engine, name: str, now: float, uid_base: int) -> Perso
 
 
 def remove_person(engine: Engine, name: str, now: float) -> bool:
-    """Free a name; its person keeps id, uid, slug and files. Return whether anybody had it."""
+    """Free a name; its person keeps id, uid, slug and files. Return whether anybody had it.
+
+    Limits of their own go: they would be those of whoever gets the name later.
+    """
     with writing(engine) as connection:
         gone = connection.execute(
             update(Row).where(Row.name == name).values(name=None, last_name=name, removed_at=now)
         )
+        quotas.forget_user(connection, name)
         return bool(gone.rowcount)
 
 

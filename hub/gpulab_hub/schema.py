@@ -7,7 +7,10 @@ holds against every writer, whatever their code believes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sqlalchemy import (
+    DDL,
     BigInteger,
     Boolean,
     Float,
@@ -19,9 +22,11 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
+    event,
     text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.schema import ExecutableDDLElement as DDLElement
 
 NAMES = {
     "ix": "ix_%(column_0_label)s",
@@ -162,6 +167,8 @@ class LeaseRow(Base):
     """The end of its container's output. Its owner's alone."""
     trouble: Mapped[str | None] = mapped_column(Text)
     """What is wrong with its devices while it runs, in words for its owner."""
+    cpus: Mapped[float | None] = mapped_column(Float(53))
+    """CPU cores that it may use; NULL where that was not written."""
 
 
 class LeaseDevice(Base):
@@ -325,6 +332,88 @@ class MaintenanceRow(Base):
     """The snapshot of the GPUs when it was announced, to be compared with afterwards."""
     ended_at: Mapped[float | None] = mapped_column(Float(53))
     ended_by: Mapped[str | None] = mapped_column(Text)
+
+
+class LimitRow(Base):
+    """A limit, as `gpulab_hub.accounting.limits` writes it. Changed by `gpulab_hub.quotas` alone."""
+
+    __tablename__ = "limits"
+
+    scope: Mapped[str] = mapped_column(String(8), primary_key=True)
+    """`everyone`, `group` or `user`."""
+    name: Mapped[str] = mapped_column(Text, primary_key=True)
+    """Name of the group, or hub name of the user; "" for everyone."""
+    field: Mapped[str] = mapped_column(String(100), primary_key=True)
+    value: Mapped[str] = mapped_column(Text)
+    set_by: Mapped[str] = mapped_column(Text)
+    set_at: Mapped[float] = mapped_column(Float(53))
+
+
+class ExtraHours(Base):
+    """GPU-hours granted to somebody once, which lapse."""
+
+    __tablename__ = "extra_hours"
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    user_name: Mapped[str] = mapped_column(Text, index=True)
+    hours: Mapped[str] = mapped_column(String(20))
+    first_day: Mapped[str] = mapped_column(String(10))
+    """First day of the site that they cover, `2026-11-30`."""
+    last_day: Mapped[str] = mapped_column(String(10))
+    reason: Mapped[str] = mapped_column(Text)
+    granted_by: Mapped[str] = mapped_column(Text)
+    granted_at: Mapped[float] = mapped_column(Float(53))
+
+
+class GpuDay(Base):
+    """What a person's ended leases used of GPUs on a day, so that a budget reads days and no leases.
+
+    Written in the turn that closes a lease, and by nothing else.
+    """
+
+    __tablename__ = "gpu_days"
+
+    person_id: Mapped[str] = mapped_column(ForeignKey("people.id"), primary_key=True)
+    day: Mapped[str] = mapped_column(String(10), primary_key=True)
+    """Day of the site, `2026-11-30`."""
+    gpu_seconds: Mapped[float] = mapped_column(Float(53))
+    """A slice counted by its part of the compute."""
+
+
+class AuditRow(Base):
+    """One action of an admin. Rows are added and never changed: the database itself refuses that."""
+
+    __tablename__ = "audit"
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    at: Mapped[float] = mapped_column(Float(53))
+    actor: Mapped[str] = mapped_column(Text)
+    action: Mapped[str] = mapped_column(String(40))
+    subject: Mapped[str] = mapped_column(Text, index=True)
+    before: Mapped[str | None] = mapped_column(Text)
+    after: Mapped[str | None] = mapped_column(Text)
+    reason: Mapped[str] = mapped_column(Text)
+
+
+AUDIT_GUARDS: Mapping[str, tuple[str, ...]] = {
+    "sqlite": tuple(
+        f"CREATE TRIGGER audit_keeps_{verb.lower()} BEFORE {verb} ON audit "
+        "BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END"
+        for verb in ("UPDATE", "DELETE")
+    ),
+    "postgresql": (
+        "CREATE OR REPLACE FUNCTION audit_is_append_only() RETURNS trigger LANGUAGE plpgsql AS $$ "
+        "BEGIN RAISE EXCEPTION 'the audit log is append-only'; END $$",
+        "CREATE TRIGGER audit_keeps BEFORE UPDATE OR DELETE ON audit "
+        "FOR EACH ROW EXECUTE FUNCTION audit_is_append_only()",
+    ),
+}
+"""By dialect: what makes the audit log append-only. Whoever owns the database can take it away again, and not
+by mistake."""
+for _dialect, _statements in AUDIT_GUARDS.items():
+    for _statement in _statements:
+        _guard: DDLElement = DDL(_statement)  # type: ignore[no-untyped-call]
+        event.listen(AuditRow.__table__, "after_create", _guard.execute_if(dialect=_dialect))
 
 
 class Lock(Base):

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import date
+
+from gpulab_hub.accounting.budgets import DaySums, Extra
+from gpulab_hub.accounting.limits import Effective
+from gpulab_hub.accounting.quota import NOTHING, Holding
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +27,8 @@ class OpenLease:
         container_id: Its container, None before there is one.
         opened_at: When it was granted, Unix time in seconds.
         devices: Keys of the devices that it holds.
+        opened_at: When it was granted, in Unix seconds.
+        holds: What it counts against limits.
     """
 
     id: str
@@ -35,6 +42,8 @@ class OpenLease:
     container_id: str | None = None
     opened_at: float = 0.0
     devices: tuple[str, ...] = ()
+    opened_at: float = 0.0
+    holds: Holding = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +120,21 @@ class Downtime:
         return f": {self.words}" if self.words else ""
 
 
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What somebody's budgets ask of the past.
+
+    Attributes:
+        first: Day from which `days` is whole.
+        days: GPU-seconds of their ended leases.
+        extras: Extra hours that may cover some of it.
+    """
+
+    first: date
+    days: DaySums
+    extras: tuple[Extra, ...]
+
+
 @dataclass(slots=True)
 class Standing:
     """All open leases and cordons as of a turn of the ledger.
@@ -126,6 +150,9 @@ class Standing:
         cordons: Key of a cordoned device, or UUID of a GPU, to the reason.
         quarantined: Containers in quarantine, by their id.
         downtime: Maintenance that is announced or has begun.
+        of_person: Ids of the leases of each person who has any.
+        limits: What holds for a user in some groups, as far as it was read in this standing.
+        pasts: The past of a person (their id), as far as it was read in this standing.
     """
 
     number: int
@@ -136,12 +163,16 @@ class Standing:
     cordons: dict[str, str] = field(default_factory=dict)
     quarantined: dict[str, Quarantined] = field(default_factory=dict)
     downtime: Downtime | None = None
+    of_person: dict[str, dict[str, None]] = field(default_factory=dict)
+    limits: dict[tuple[str, tuple[str, ...]], Effective] = field(default_factory=dict, compare=False)
+    pasts: dict[str, Past] = field(default_factory=dict, compare=False)
 
     def put(self, lease: OpenLease) -> None:
         """Add a lease, or replace it by a newer state of itself."""
         self.drop(lease.id)
         self.leases[lease.id] = lease
         self.servers[lease.person_id, lease.server] = lease.id
+        self.of_person.setdefault(lease.person_id, {})[lease.id] = None
         self.holders.update(dict.fromkeys(lease.devices, lease))
         self.promised[lease.node] = self.promised.get(lease.node, 0) + lease.memory_bytes
 
@@ -151,6 +182,10 @@ class Standing:
         if lease is None:
             return
         del self.servers[lease.person_id, lease.server]
+        mine = self.of_person[lease.person_id]
+        del mine[lease_id]
+        if not mine:
+            del self.of_person[lease.person_id]
         for device in lease.devices:
             del self.holders[device]
         self.promised[lease.node] -= lease.memory_bytes
@@ -166,4 +201,7 @@ class Standing:
             dict(self.cordons),
             dict(self.quarantined),
             self.downtime,
+            {person: dict(leases) for person, leases in self.of_person.items()},
+            dict(self.limits),
+            dict(self.pasts),
         )

@@ -51,6 +51,8 @@ class LeaseRequest:
         memory_bytes: Host memory that the server is guaranteed.
         runtime_seconds: How long the user says it will run, None if they did not say.
         image: Image reference that will be started.
+        cpus: CPU cores that the server may use.
+        groups: Hub groups that the user is in.
     """
 
     user: str
@@ -60,6 +62,8 @@ class LeaseRequest:
     memory_bytes: int
     runtime_seconds: int | None = None
     image: str = ""
+    cpus: float = 0.0
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

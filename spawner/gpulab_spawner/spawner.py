@@ -140,7 +140,7 @@ class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
             self._progress.tell(15, "Made your home and workspace directories")
         lease = await self._lease(wiring, choice, person)
         self._progress.tell(30, granted_words(lease))
-        shares = await self._blocking(wiring.shares, [group.name for group in self.user.groups])
+        shares = await self._blocking(wiring.shares, self._groups())
         await self._blocking(wiring.storage.write_files, lease, shares)
         server = Server(
             lease=lease,
@@ -328,6 +328,8 @@ class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
             memory_bytes=choice.profile.guarantee_bytes,
             runtime_seconds=choice.runtime_seconds,
             image=choice.profile.image,
+            cpus=choice.profile.cpus,
+            groups=tuple(self._groups()),
         )
 
         def take() -> Lease:
@@ -337,6 +339,9 @@ class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]
             return lease
 
         return await self._blocking(take)
+
+    def _groups(self) -> list[str]:
+        return [group.name for group in self.user.groups]
 
     def _environment(self) -> dict[str, str]:
         return {key: str(value) for key, value in self.get_env().items()}

@@ -3,13 +3,17 @@
 import hashlib
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC
 
 from sqlalchemy import insert, select
 from sqlalchemy.exc import IntegrityError
 
-from gpulab_hub import schema
+from gpulab_hub import quotas, schema
+from gpulab_hub.accounting.limits import parse_scope
 from gpulab_hub.admission import Admission, Limits, Surroundings
+from gpulab_hub.audit import Edit
 from gpulab_hub.database import reading, writing
+from gpulab_hub.ledger import Ledger
 from gpulab_hub.lifecycle import Boot
 from gpulab_spawner.gate import LeaseRequest, Person
 from gpulab_spawner.placement.devices import Gpu, MigDevice
@@ -59,6 +63,7 @@ class Lab:
         self.clock = lambda: self.now
         self.find_person = lambda name: find_person(engine, name)
         self.boot = BOOT
+        self.zone = UTC
         self.max_age = 15.0
         self.host_memory = 64 * GIB
         self.admission = self.another()
@@ -71,11 +76,17 @@ class Lab:
             host_memory=lambda: self.host_memory,
             clock=self.clock,
             boot=self.boot,
+            zone=self.zone,
         )
         return Admission(self.engine, Limits(2 * GIB, self.max_age), around, node="node", signing_key=KEY)
 
-    def open(self, user="ada", shape="gpu:1", server="", memory=GIB, runtime=None):
-        return self.admission.open_lease(request(user, shape, server, memory, runtime))
+    def open(self, user="ada", shape="gpu:1", server="", memory=GIB, runtime=None, groups=()):
+        return self.admission.open_lease(request(user, shape, server, memory, runtime, groups))
+
+    def limit(self, scope, values, reason="because"):
+        """Set limits of a scope, as written; None unsets one."""
+        with Ledger(self.engine).turn() as turn:
+            return quotas.change(turn, parse_scope(scope), values, Edit("root", self.now, reason))
 
     def close(self, lease, reason="stopped"):
         self.admission.close_lease(lease.id, reason)
@@ -89,5 +100,7 @@ class Lab:
             return connection.execute(select(table)).all()
 
 
-def request(user="ada", shape="gpu:1", server="", memory=GIB, runtime=None):
-    return LeaseRequest(user, server, "pytorch", parse_shape(shape), memory, runtime, "gpulab/pytorch:2.7")
+def request(user="ada", shape="gpu:1", server="", memory=GIB, runtime=None, groups=()):
+    return LeaseRequest(
+        user, server, "pytorch", parse_shape(shape), memory, runtime, "gpulab/pytorch:2.7", 2.0, groups
+    )

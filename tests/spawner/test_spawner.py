@@ -87,6 +87,11 @@ class RememberingGate:
         return None
 
 
+@dataclass
+class Group:
+    name: str
+
+
 class NoStorage:
     """Storage that remembers whose files exist."""
 
@@ -153,7 +158,9 @@ def spawner(engine, fake, gate, storage):
         def get_env(self):
             return {"JUPYTERHUB_API_TOKEN": "t"}
 
-    made = Bare(hub=Hub(), user=SimpleNamespace(name="ada", groups=[], settings={}), orm_spawner=None)
+    made = Bare(
+        hub=Hub(), user=SimpleNamespace(name="ada", groups=[Group("vision")], settings={}), orm_spawner=None
+    )
     made.wiring = lambda: wiring
     made.server = SimpleNamespace(base_url="/user/ada/")
     made.user_options = {"shape": "gpu:1"}
@@ -215,6 +222,7 @@ async def test_what_was_chosen_reaches_admission_and_the_container(spawner, fake
     spawner.cmd, spawner.args = ["start-notebook"], ["--debug"]
     await spawner.start()
     (request,) = gate.asked
+    assert (request.cpus, request.groups) == (1.5, ("vision",))
     assert (request.user, request.server, request.profile, request.image) == (
         "ada",
         "",

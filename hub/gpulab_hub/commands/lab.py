@@ -111,9 +111,10 @@ def down(paths: LabPaths, with_servers: bool) -> None:
 def _end(paths: LabPaths, record: LabRecord, running: list[ContainerState]) -> None:
     from gpulab_hub import ledger
     from gpulab_hub.lifecycle import Actor, Cause
+    from gpulab_hub.zone import site_zone
 
     database = open_database(paths)
-    book = ledger.Ledger(database)
+    book = ledger.Ledger(database, site_zone(site.load(paths.config)))
 
     def close(lease_id: str) -> None:
         with book.turn() as turn:
