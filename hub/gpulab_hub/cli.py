@@ -9,6 +9,7 @@ import click
 
 COMMANDS = {
     "agent": "gpulab_hub.commands.agent:agent",
+    "audit": "gpulab_hub.commands.audit:audit",
     "db": "gpulab_hub.commands.db:db",
     "device": "gpulab_hub.commands.device:device",
     "devices": "gpulab_hub.commands.devices:devices",
@@ -18,6 +19,7 @@ COMMANDS = {
     "lease": "gpulab_hub.commands.lease:lease",
     "leases": "gpulab_hub.commands.leases:leases",
     "maintenance": "gpulab_hub.commands.maintenance:maintenance",
+    "quota": "gpulab_hub.commands.quota:quota",
     "service": "gpulab_hub.commands.service:service",
     "simulate": "gpulab_hub.commands.simulate:simulate",
     "status": "gpulab_hub.commands.lab:status",

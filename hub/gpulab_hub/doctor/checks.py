@@ -28,6 +28,7 @@ CHECKS: tuple[Check, ...] = (
     host_rules.storage,
     host_rules.memlock,
     host_rules.database,
+    host_rules.limits,
     host_rules.local_state,
     host_rules.space,
     host_rules.port,

@@ -74,7 +74,7 @@ def _lab(paths: LabPaths, record: LabRecord, settings: Settings, engine: EngineF
     here = docker_facts.image_here(record.engine, record.image) if engine.version and record.image else None
     able = bool(here) and os.geteuid() == 0
     storage_root = Path(settings.storage.root) if settings.storage.root else paths.storage
-    where, problem = _database(paths, settings)
+    where, problem, differences = _database(paths, settings)
     return LabFacts(
         injection=settings.engine.injection,
         server_pids=settings.servers.pids,
@@ -85,6 +85,7 @@ def _lab(paths: LabPaths, record: LabRecord, settings: Settings, engine: EngineF
         image_here=here,
         database=where,
         database_problem=problem,
+        limit_differences=differences,
         storage_looked=able,
         storage_problem=probes.storage(_engine(record), record.image, record.hub_id, storage_root)
         if able
@@ -94,9 +95,11 @@ def _lab(paths: LabPaths, record: LabRecord, settings: Settings, engine: EngineF
     )
 
 
-def _database(paths: LabPaths, settings: Settings) -> tuple[str, str | None]:
-    """Return where the database is, without its password, and what is wrong with it."""
-    from gpulab_hub.database import database_url, open_database
+def _database(paths: LabPaths, settings: Settings) -> tuple[str, str | None, tuple[str, ...] | None]:
+    """Return where the database is, without its password, its problem, and which limits differ."""
+    from gpulab_hub import quotas
+    from gpulab_hub.accounting.limits import read_rules
+    from gpulab_hub.database import database_url, open_database, reading
     from gpulab_hub.migrations import require_current
 
     try:
@@ -104,11 +107,13 @@ def _database(paths: LabPaths, settings: Settings) -> tuple[str, str | None]:
         engine = open_database(url)
         try:
             require_current(engine)
+            with reading(engine) as connection:
+                found = quotas.differences(connection, read_rules(settings.limits))
         finally:
             engine.dispose()
     except LabError as error:
-        return "the database", str(error)
-    return url.render_as_string(hide_password=True), None
+        return "the database", str(error), None
+    return url.render_as_string(hide_password=True), None, tuple(each.words() for each in found)
 
 
 def _toolkit(machine: Machine) -> str | None:

@@ -145,6 +145,8 @@ class LabFacts:
         storage_looked: Whether that was tried.
         memlock: Whether the engine lifts the memlock limit, None if not tried.
         memlock_kept: What the lab's record says of it.
+        limit_differences: Where gpulab.yaml says of limits something else than the database, in
+            words.
     """
 
     injection: str = "auto"
@@ -160,6 +162,7 @@ class LabFacts:
     storage_looked: bool = False
     memlock: bool | None = None
     memlock_kept: bool = False
+    limit_differences: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,3 +149,18 @@ def memlock(facts: Facts) -> Finding:
             "Raise LimitMEMLOCK of Docker's service to infinity, then run deploy/up.",
         )
     return ok("memlock", "servers may lock memory without limit")
+
+
+def limits(facts: Facts) -> Finding:
+    """Check whether gpulab.yaml says of limits what the database says; the database is what counts."""
+    found = facts.lab.limit_differences
+    if found is None:
+        return off("limits", "the database was not read")
+    if not found:
+        return ok("limits", "gpulab.yaml says nothing else than the database")
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return warn(
+        "limits",
+        f"gpulab.yaml does not count any more: {'; '.join(found[:3])}{more}",
+        "Set what you want with gpulab quota set, then write it into the file or take limits out of it.",
+    )

@@ -53,6 +53,7 @@ SOUND = Facts(
         storage_looked=True,
         memlock=True,
         memlock_kept=True,
+        limit_differences=(),
     ),
     floors=floors.load(),
     month="2026-11",
