@@ -105,13 +105,15 @@ def _sign_in(c: Any, paths: LabPaths, site: Settings, lab: Lab, shared: SharedRe
     url = database_url(site, paths)
     c.LabAuthenticator.database_url = url.render_as_string(hide_password=False)
     c.LabAuthenticator.password_min_length = site.auth.local.password_min_length
-    c.LabAuthenticator.routes = lambda: handlers(shared, lab.catalogue)
+    c.LabAuthenticator.routes = lambda: handlers(shared, lab.catalogue, lab.allowance)
 
 
 def _spawner(c: Any, site: Settings, lab: Lab, shared: SharedReading) -> None:
     c.JupyterHub.spawner_class = GpuDockerSpawner
     c.GpuDockerSpawner.wiring = lambda: lab.wiring
-    c.GpuDockerSpawner.options_form = spawn_form(shared, lab.catalogue, lab.last_choice, lab.last_end)
+    c.GpuDockerSpawner.options_form = spawn_form(
+        shared, lab.catalogue, lab.last_choice, lab.last_end, allow=lab.allowance
+    )
     # What the options mean is decided in start(); nothing is to be applied to traits.
     c.GpuDockerSpawner.apply_user_options = lambda spawner, options: None
     c.GpuDockerSpawner.start_timeout = site.servers.start_timeout_seconds

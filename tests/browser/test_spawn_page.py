@@ -21,7 +21,7 @@ ONE_TAKEN = replace(ONE, free=0, state="taken", reason="None of the 2 is free (2
 
 @pytest.fixture(autouse=True)
 def offers(lab):
-    lab.scene(refuse=None, hold=False, fail=None, broken=False, age=0.5)
+    lab.scene(refuse=None, hold=False, fail=None, broken=False, age=0.5, limits={})
     lab.offer(pytorch=PYTORCH, transformers=(NONE, ONE), plain=(NONE,))
 
 
@@ -239,3 +239,26 @@ def test_nothing_is_wider_than_the_screen(sign_in, lab, name, width, theme):
     page.set_viewport_size({"width": width, "height": 844})
     open_spawn(page, lab)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_choice_says_what_it_costs_and_a_lowered_limit_shows_within_two_seconds(page, lab):
+    lab.scene(limits={"everyone": {"hours.30d": 20, "gpus": 1}})
+    open_spawn(page, lab)
+    cost = page.locator(".lab-cost")
+    expect(cost).to_be_hidden()
+    shape(page, "gpu:1").check()
+    page.get_by_text("4 h", exact=True).click()
+    expect(cost).to_have_text("1 GPU x 4 h = 4 GPU-h of 20 left in these 30 days")
+    page.get_by_text("24 h", exact=True).click()
+    expect(cost).to_contain_text("This server would use 24 GPU-hours (1 GPU x 24 h), and 20 of 20 are left")
+    expect(says(page)).to_have_text("Your limits do not allow it for that long. Start would be refused.")
+    expect(card(page, "gpu:2")).to_have_attribute("data-state", "limited")
+    expect(card(page, "gpu:2")).to_contain_text(
+        "You asked for 2 GPUs; you may have 1 GPU at once (for everyone)."
+    )
+    lab.scene(limits={"everyone": {"gpus": 0}})
+    expect(card(page, "gpu:1")).to_have_attribute("data-state", "limited", timeout=2500)
+    expect(says(page)).to_contain_text("you may have no GPU (for everyone). Start would be refused.")
+    lab.scene(limits={})
+    expect(card(page, "gpu:1")).to_have_attribute("data-state", "free")
+    expect(says(page)).to_contain_text("1 GPU")

@@ -5,11 +5,15 @@ import json
 import os
 import sys
 import time
+from datetime import UTC
 from pathlib import Path
 
 from jupyterhub.auth import DummyAuthenticator
 from jupyterhub.spawner import SimpleLocalProcessSpawner
 
+from gpulab_hub.accounting.allowance import Allowance
+from gpulab_hub.accounting.limits import EVERYONE, Limits, combine, read_rules
+from gpulab_hub.accounting.quota import Usage
 from gpulab_hub.pages.assets import TEMPLATES, assets
 from gpulab_hub.pages.endings import endings_for_pages
 from gpulab_hub.pages.facts import lab_facts
@@ -47,9 +51,23 @@ def read_endings(user, servers):
     return [found[server] for server in servers if server in found]
 
 
+def allow(user, groups):
+    """Limit everybody by the scene's limits; nobody holds anything or has used anything."""
+    rules = read_rules(scene().get("limits", {}))
+    if not rules:
+        return None
+    effective = combine(Limits(rules[EVERYONE]), {}, Limits())
+
+    def kinds(shape):
+        profile = getattr(shape, "profile", None)
+        return [("NVIDIA H100", profile)] * (1 if profile else getattr(shape, "count", 0))
+
+    return Allowance.of(effective, Usage(), time.time(), UTC, kinds)
+
+
 class SceneAuthenticator(DummyAuthenticator):
     def get_handlers(self, app):
-        return [*super().get_handlers(app), *handlers(READING, CATALOGUE)]
+        return [*super().get_handlers(app), *handlers(READING, CATALOGUE, allow)]
 
 
 class SceneSpawner(SimpleLocalProcessSpawner):
@@ -104,7 +122,7 @@ c.Authenticator.allow_all = True
 c.Authenticator.admin_users = {"root"}
 c.JupyterHub.spawner_class = SceneSpawner
 c.JupyterHub.allow_named_servers = True
-c.Spawner.options_form = spawn_form(READING, CATALOGUE, lambda user, server: LAST.get(user))
+c.Spawner.options_form = spawn_form(READING, CATALOGUE, lambda user, server: LAST.get(user), allow=allow)
 c.Spawner.options_from_form = options_from_form
 c.Spawner.apply_user_options = lambda spawner, options: None
 c.JupyterHub.template_paths = [str(TEMPLATES)]

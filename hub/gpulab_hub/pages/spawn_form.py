@@ -7,6 +7,7 @@ names of profiles and words of offers never reach it any other way.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from functools import cache
@@ -14,10 +15,14 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from gpulab_hub.accounting.allowance import Allow, Allowance, unlimited
 from gpulab_hub.pages.assets import TEMPLATES
 from gpulab_hub.pages.reading import SharedReading
 from gpulab_hub.pages.spawn_page import SpawnView, spawn_view
+from gpulab_spawner.errors import LabError
 from gpulab_spawner.profiles import Catalogue
+
+log = logging.getLogger(__name__)
 
 OptionsForm = Callable[[Any], Awaitable[str]]
 
@@ -38,18 +43,30 @@ def spawn_form(
     last_choice: LastChoice,
     last_end: LastEnd = lambda user, server: "",
     clock: Callable[[], float] = time.time,
+    allow: Allow = unlimited,
 ) -> OptionsForm:
     """Return the closure for `c.Spawner.options_form`."""
 
     async def options_form(spawner: Any) -> str:
-        lab, last, end = await asyncio.gather(
+        lab, allowance, last, end = await asyncio.gather(
             reading.current(),
+            allowed(allow, spawner.user),
             asyncio.to_thread(last_choice, spawner.user.name, spawner.name),
             asyncio.to_thread(last_end, spawner.user.name, spawner.name),
         )
-        return render(spawn_view(catalogue, lab, last, clock(), end))
+        return render(spawn_view(catalogue, lab, last, clock(), end, allowance))
 
     return options_form
+
+
+async def allowed(allow: Allow, user: Any) -> Allowance | None:
+    """Return what a hub user is allowed; where that cannot be read the page comes without it."""
+    groups = tuple(group.name for group in user.groups)
+    try:
+        return await asyncio.to_thread(allow, user.name, groups)
+    except LabError as error:
+        log.warning("What %s is allowed could not be read: %s", user.name, error)
+        return None
 
 
 def render(view: SpawnView) -> str:

@@ -6,17 +6,19 @@ now; if not, the page says so and falls back to what an empty request would get.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from gpulab_spawner.form import memory_field
+from gpulab_hub.accounting.allowance import Allowance, Quote
+from gpulab_spawner.form import memory_field, parse_runtime
 from gpulab_spawner.placement.availability import Offer
-from gpulab_spawner.placement.request import MAX_GIB
+from gpulab_spawner.placement.request import MAX_GIB, AtLeast, parse_shape
 from gpulab_spawner.profiles import ANY_MEMORY, Catalogue, Profile
 
-State = Literal["free", "taken", "absent", "off", "unknown"]
+State = Literal["free", "taken", "absent", "off", "unknown", "limited"]
 RUNTIMES = (("", "open end"), ("1h", "1 h"), ("4h", "4 h"), ("8h", "8 h"), ("24h", "24 h"))
 NO_GPU = "none"
 DEFAULT_GIB = 16
@@ -55,6 +57,7 @@ class ShapeCard:
         largest_free_gib: Of a wish of memory: the most GiB that would be granted now, None if not known.
         largest_gib: Of a wish of memory: the most GiB that the machine has, None if not known.
         checked: Whether it is chosen.
+        quotes: What the person's limits say of it, by runtime; empty where nothing limits them.
     """
 
     value: str
@@ -68,6 +71,12 @@ class ShapeCard:
     largest_free_gib: int | None = None
     largest_gib: int | None = None
     checked: bool = False
+    quotes: Mapping[str, Quote] = field(default_factory=dict)
+
+    @property
+    def costs(self) -> str:
+        """What the limits say, as JSON: runtime to words and whether it is allowed; empty where nothing."""
+        return json.dumps(_costs(self)) if self.quotes else ""
 
     @property
     def selectable(self) -> bool:
@@ -126,6 +135,7 @@ class SpawnView:
         memory_gib: Number of GiB that was wished for last, or a fair first guess.
         note: Why the page does not choose what was chosen last; empty otherwise.
         ending: How the last server ended, where that came over its owner; empty otherwise.
+        left: What is left of the person's budgets, a line each.
         age: Age of the snapshot in seconds, None where there is none.
         problem: Why there are no live numbers; empty otherwise.
     """
@@ -137,6 +147,14 @@ class SpawnView:
     age: float | None
     problem: str
     ending: str = ""
+    left: tuple[str, ...] = ()
+
+    @property
+    def cost(self) -> Quote:
+        """What the limits say of what is chosen."""
+        runtime = next(value for value, _, chosen in self.runtimes if chosen)
+        cards = (card for profile in self.profiles for card in profile.shapes if card.checked)
+        return next((card.quotes.get(runtime, Quote()) for card in cards), Quote())
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +167,14 @@ class _Memory:
     runtime: str = ""
 
 
-def spawn_view(catalogue: Catalogue, lab: LabNow, last: object, now: float, ending: str = "") -> SpawnView:
+def spawn_view(
+    catalogue: Catalogue,
+    lab: LabNow,
+    last: object,
+    now: float,
+    ending: str = "",
+    allowance: Allowance | None = None,
+) -> SpawnView:
     """Return the spawn page.
 
     Args:
@@ -158,9 +183,10 @@ def spawn_view(catalogue: Catalogue, lab: LabNow, last: object, now: float, endi
         last: user_options of the last start, as stored: any JSON value.
         now: Unix time in seconds.
         ending: How the last server ended, where that came over its owner.
+        allowance: What the person is allowed, None where nothing limits them.
     """
     memory = _recall(catalogue, last)
-    cards = tuple(_profile(p, _shapes(p, lab), memory) for p in catalogue.profiles)
+    cards = tuple(_profile(p, _shapes(p, lab, allowance), memory) for p in catalogue.profiles)
     return SpawnView(
         profiles=cards,
         runtimes=tuple((value, label, value == memory.runtime) for value, label in RUNTIMES),
@@ -169,19 +195,23 @@ def spawn_view(catalogue: Catalogue, lab: LabNow, last: object, now: float, endi
         age=_age(lab, now),
         problem=lab.problem,
         ending=ending,
+        left=tuple(allowance.lines()) if allowance else (),
     )
 
 
-def live(catalogue: Catalogue, lab: LabNow, now: float) -> dict[str, object]:
+def live(
+    catalogue: Catalogue, lab: LabNow, now: float, allowance: Allowance | None = None
+) -> dict[str, object]:
     """Return what the open page polls: the part of the view that changes, as JSON types."""
     profiles = {}
     for profile in catalogue.profiles:
-        cards = _shapes(profile, lab)
+        cards = _shapes(profile, lab, allowance)
         profiles[profile.slug] = {
             "notice": _notice(cards),
             "shapes": {c.value: _live_card(c) for c in cards},
         }
-    return {"age": _age(lab, now), "problem": lab.problem, "profiles": profiles}
+    left = allowance.lines() if allowance else []
+    return {"age": _age(lab, now), "problem": lab.problem, "profiles": profiles, "left": left}
 
 
 def _live_card(card: ShapeCard) -> dict[str, object]:
@@ -195,7 +225,12 @@ def _live_card(card: ShapeCard) -> dict[str, object]:
         "marks": card.marks,
         "largest_free_gib": card.largest_free_gib,
         "largest_gib": card.largest_gib,
+        "costs": _costs(card),
     }
+
+
+def _costs(card: ShapeCard) -> dict[str, list[object]]:
+    return {runtime: [quote.words, quote.allowed] for runtime, quote in card.quotes.items()}
 
 
 def _age(lab: LabNow, now: float) -> float | None:
@@ -216,12 +251,24 @@ def _recall(catalogue: Catalogue, last: object) -> _Memory:
     return _Memory(profile, shape, gib, str(runtime) if known else "")
 
 
-def _shapes(profile: Profile, lab: LabNow) -> tuple[ShapeCard, ...]:
+def _shapes(profile: Profile, lab: LabNow, allowance: Allowance | None) -> tuple[ShapeCard, ...]:
     offers = lab.offers.get(profile.slug)
     if offers is None:
         named = [*(str(s) for s in profile.shapes), *[ANY_MEMORY] * profile.any_memory]
-        return tuple(ShapeCard(s, _NAMES.get(s, s), "", "", "unknown", "", 0, 0) for s in named)
-    return tuple(_card(o) for o in offers)
+        cards = [ShapeCard(s, _NAMES.get(s, s), "", "", "unknown", "", 0, 0) for s in named]
+    else:
+        cards = [_card(o) for o in offers]
+    return tuple(cards if allowance is None else (_limited(card, profile, allowance) for card in cards))
+
+
+def _limited(card: ShapeCard, profile: Profile, allowance: Allowance) -> ShapeCard:
+    """Add what the person's limits say; what they refuse for any runtime cannot be chosen."""
+    shape = AtLeast(1) if card.asks_memory else parse_shape(card.value)
+    runtimes = {value: parse_runtime(value) if value else None for value, _ in RUNTIMES}
+    quotes = {value: allowance.quote(profile, shape, seconds) for value, seconds in runtimes.items()}
+    if quotes[""].allowed:
+        return replace(card, quotes=quotes)
+    return replace(card, quotes=quotes, state="limited", reason=quotes[""].words)
 
 
 def _card(offer: Offer) -> ShapeCard:

@@ -5,6 +5,7 @@ import pytest
 from gpulab_hub.pages.reading import SharedReading
 from gpulab_hub.pages.spawn_form import spawn_form
 from gpulab_hub.pages.spawn_page import LabNow
+from gpulab_spawner.errors import LedgerUnavailable
 from gpulab_spawner.placement.availability import Offer
 from gpulab_spawner.profiles import Defaults, read_profiles
 
@@ -26,7 +27,7 @@ async def test_nothing_reaches_the_page_unescaped(text):
         lambda user, server: text,
         lambda: 1.0,
     )
-    spawner = SimpleNamespace(name="train", user=SimpleNamespace(name=text))
+    spawner = SimpleNamespace(name="train", user=SimpleNamespace(name=text, groups=[]))
     html = await form(spawner)
     assert "<script" not in html
     assert "<img" not in html
@@ -37,7 +38,7 @@ async def test_the_last_choice_is_asked_for_this_server_of_this_user():
     asked = []
     catalogue = read_profiles([], Defaults(image="lab/base", memory_bytes=1 << 30))
     form = spawn_form(SharedReading(LabNow), catalogue, lambda *who: asked.append(who), clock=lambda: 1.0)
-    await form(SimpleNamespace(name="train", user=SimpleNamespace(name="ada")))
+    await form(SimpleNamespace(name="train", user=SimpleNamespace(name="ada", groups=[])))
     assert asked == [("ada", "train")]
 
 
@@ -47,7 +48,28 @@ async def test_an_end_that_came_over_its_owner_is_told_above_the_choices():
     form = spawn_form(
         SharedReading(LabNow), catalogue, lambda *who: None, lambda user, server: ended * (server == "train")
     )
-    ada = SimpleNamespace(name="ada")
+    ada = SimpleNamespace(name="ada", groups=[])
     html = await form(SimpleNamespace(name="train", user=ada))
     assert html.index(ended) < html.index("<fieldset")
     assert "last server" not in await form(SimpleNamespace(name="", user=ada))
+
+
+async def test_what_is_allowed_is_asked_for_this_user_in_their_groups():
+    asked = []
+    catalogue = read_profiles([], Defaults(image="lab/base", memory_bytes=1 << 30))
+    form = spawn_form(
+        SharedReading(LabNow), catalogue, lambda *who: None, allow=lambda *who: asked.append(who)
+    )
+    ada = SimpleNamespace(name="ada", groups=[SimpleNamespace(name="vision")])
+    await form(SimpleNamespace(name="", user=ada))
+    assert asked == [("ada", ("vision",))]
+
+
+async def test_limits_that_cannot_be_read_leave_the_page_without_them():
+    def fail(user, groups):
+        raise LedgerUnavailable("The lab's database does not answer.")
+
+    catalogue = read_profiles([], Defaults(image="lab/base", memory_bytes=1 << 30))
+    form = spawn_form(SharedReading(LabNow), catalogue, lambda *who: None, allow=fail)
+    html = await form(SimpleNamespace(name="", user=SimpleNamespace(name="ada", groups=[])))
+    assert "data-costs" not in html

@@ -1,10 +1,14 @@
 import json
 from dataclasses import replace
+from datetime import UTC
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpulab_hub.accounting.allowance import Allowance, Quote
+from gpulab_hub.accounting.limits import Limits, combine, parse_value
+from gpulab_hub.accounting.quota import Usage
 from gpulab_hub.pages.spawn_page import LabNow, live, spawn_view
 from gpulab_spawner.placement.availability import Offer
 from gpulab_spawner.profiles import Defaults, read_profiles
@@ -164,6 +168,7 @@ def test_what_is_polled_is_the_part_of_the_view_that_changes():
         "marks": 7,
         "largest_free_gib": None,
         "largest_gib": None,
+        "costs": {},
     }
     polled = live(CATALOGUE, LAB, now=99)
     assert polled["age"] == 0.0
@@ -195,3 +200,60 @@ def test_whatever_is_stored_the_page_chooses_one_profile_and_only_what_can_be_ha
     assert len(checked) <= 1
     assert all(s.selectable for s in checked)
     assert 1 <= page.memory_gib <= 4096
+
+
+def limited(**limits):
+    values = {
+        name.replace("__", "."): parse_value(name.replace("__", "."), text) for name, text in limits.items()
+    }
+    effective = combine(Limits(values), {}, Limits())
+
+    def kinds(shape):
+        return [("NVIDIA H100", None)] * getattr(shape, "count", 0)
+
+    return Allowance.of(effective, Usage(), 1_796_040_000.0, UTC, kinds)
+
+
+def test_without_limits_nothing_is_said_of_costs():
+    page = view()
+    assert (page.left, page.cost) == ((), Quote())
+    assert [card.costs for card in page.profiles[0].shapes] == ["", "", "", ""]
+
+
+def test_a_choice_says_what_it_costs_and_what_is_left():
+    allowance = limited(hours__week="20")
+    page = spawn_view(CATALOGUE, LAB, {"shape": "gpu:1", "runtime": "4h"}, 101.25, allowance=allowance)
+    assert page.cost == Quote("1 GPU x 4 h = 4 GPU-h of 20 left this week")
+    assert page.left == ("20 of 20 GPU-hours left this week (for everyone)",)
+    none, one, _, memory = page.profiles[0].shapes
+    assert none.quotes["4h"] == Quote()
+    assert one.quotes["24h"].allowed is False
+    assert json.loads(one.costs)["24h"][0].startswith("This server would use 24 GPU-hours (1 GPU x 24 h)")
+    assert memory.quotes["4h"].words == "What it costs depends on the device that it gets"
+
+
+def test_what_limits_refuse_cannot_be_chosen_and_says_why():
+    page = spawn_view(CATALOGUE, LAB, {"shape": "gpu:1"}, 101.25, allowance=limited(gpus="0"))
+    one = page.profiles[0].shapes[1]
+    assert (one.state, one.selectable) == ("limited", False)
+    assert one.reason == "You asked for 1 GPU; you may have no GPU (for everyone)."
+    assert chosen(page) == ("pt", ["none"])
+    assert page.note == "Last time you chose 1 GPU; it cannot be had right now."
+    assert page.profiles[1].notice.startswith(
+        "No GPU can be had right now. You asked for 4 GPUs; you may have"
+    )
+
+
+def test_limits_are_told_where_nothing_is_known_of_the_gpus_too():
+    page = spawn_view(CATALOGUE, LabNow(problem="x"), None, 0, allowance=limited(profiles="big"))
+    assert {card.state for card in page.profiles[0].shapes} == {"limited"}
+    assert {card.state for card in page.profiles[1].shapes} == {"unknown"}
+
+
+def test_what_is_polled_holds_what_limits_say():
+    polled = live(CATALOGUE, LAB, 103, limited(hours__week="20", gpus="1"))
+    shapes = polled["profiles"]["pt"]["shapes"]
+    assert shapes["gpu:1"]["costs"]["1h"] == ["1 GPU x 1 h = 1 GPU-h of 20 left this week", True]
+    assert polled["profiles"]["big"]["shapes"]["gpu:4"]["state"] == "limited"
+    assert polled["left"] == ["20 of 20 GPU-hours left this week (for everyone)"]
+    json.dumps(polled)

@@ -56,8 +56,24 @@
     return words.join(" · ");
   };
 
+  // What the limits say of the choice; the server has worded it.
+  const cost = (radio) => {
+    const runtime = form.querySelector('input[name="runtime"]:checked');
+    const costs = radio && card(radio).dataset.costs ? JSON.parse(card(radio).dataset.costs) : {};
+    return (runtime && costs[runtime.value]) || ["", true];
+  };
+
+  const explainCost = (radio) => {
+    const line = form.querySelector(".lab-cost");
+    const [words, allowed] = cost(radio);
+    line.classList.toggle("lab-warn", !allowed);
+    line.hidden = !words;
+    if (line.textContent !== words) line.textContent = words;
+  };
+
   const explain = () => {
     const now = chosen();
+    explainCost(now);
     const free = radios(group()).filter((r) => open(r) && r.value !== MEMORY).map((r) => card(r).dataset.label);
     const instead = free.length ? ` Free now: ${free.join(", ")}.` : "";
     let text = aside;
@@ -65,6 +81,7 @@
     else if (!text && !open(now)) {
       text = `${card(now).dataset.label} cannot be had any more: ${reason(now)}. Start would be refused.${instead}`;
     }
+    if (!text && !cost(now)[1]) text = "Your limits do not allow it for that long. Start would be refused.";
     if (!text && tooMuch(now)) {
       text = `The largest that is free has ${card(now).dataset.largest} GiB. Start would be refused.`;
     }
@@ -136,12 +153,14 @@
       return tick;
     });
     part(radio, "ticks").replaceChildren(...ticks);
+    if (Object.keys(now.costs).length) card(radio).dataset.costs = JSON.stringify(now.costs);
+    else delete card(radio).dataset.costs;
     if (now.largest_free_gib) card(radio).dataset.largest = now.largest_free_gib;
     if (now.largest_gib) memoryInput(radio).max = now.largest_gib;
     mark(radio);
   };
 
-  const GONE = { state: "absent", count: "not here", detail: "", reason: "it is no longer there", marks: 0 };
+  const GONE = { state: "absent", count: "not here", detail: "", reason: "it is no longer there", marks: 0, costs: {} };
 
   const show = (lab) => {
     let changed = false;
@@ -154,6 +173,9 @@
       notice.textContent = now.notice;
       notice.hidden = !now.notice;
     }
+    const left = form.querySelector(".lab-left");
+    left.textContent = lab.left.join(" · ");
+    left.hidden = !lab.left.length;
     seen = { age: lab.age, at: Date.now() };
     trouble = lab.problem || (changed ? "the GPUs changed: reload the page to see all of them" : "");
     explain();
