@@ -2,9 +2,11 @@
 
 import gc
 import os
+from zoneinfo import ZoneInfo
 
 import pytest
 from tests.fakes.docker_engine import fake_engine
+from tests.fakes.lab import request
 
 from gpulab_hub import assembly
 from gpulab_hub.assembly import assemble, injector, shares_of
@@ -20,6 +22,7 @@ from gpulab_spawner.errors import (
     EngineUnavailable,
     GpusOff,
     HostDiskShort,
+    OverLimit,
     StorageUnavailable,
 )
 from gpulab_spawner.gate import Person
@@ -89,6 +92,22 @@ def test_images_are_pulled_where_the_settings_allow_it(paths):
         lab.wiring.pulls.begin("lab/torch:2").done.result(10)
         assert "lab/torch:2" in engine.images
         lab.wiring.pulls.close()
+        lab.wiring.engine._client.close()
+        lab.wiring.executor.shutdown()
+        lab.database.dispose()
+
+
+def test_the_first_limits_of_the_file_hold_and_days_are_the_sites(paths):
+    settings = parse(
+        "time_zone: Asia/Kathmandu\nlimits: {everyone: {servers: 0}, group:vision: {servers: 1}}"
+    )
+    with fake_engine(paths.state) as engine:
+        lab = assemble(paths, record(engine.url), settings)
+        with pytest.raises(OverLimit, match=r"You may have no servers \(for everyone\)"):
+            lab.wiring.gate.open_lease(request(shape="none"))
+        assert lab.wiring.gate.open_lease(request(shape="none", groups=("vision",)))
+        assert lab.allowance("ada", ()).zone == ZoneInfo("Asia/Kathmandu")
+        assert lab.reconciler._book.zone == lab.admission._ledger.zone == ZoneInfo("Asia/Kathmandu")
         lab.wiring.engine._client.close()
         lab.wiring.executor.shutdown()
         lab.database.dispose()
