@@ -323,7 +323,7 @@ class Orders(RuleBasedStateMachine):
         self.lab = Lab(self.engine, machine(4))
         self.lab.max_age = 1e9
         self.both = [self.lab.another(), self.lab.another()]
-        self.limits, self.leases, self.used = {}, {}, 0.0
+        self.limits, self.leases, self.used, self.asked = {}, {}, 0.0, 0
 
     def teardown(self):
         self.engine.dispose()
@@ -340,7 +340,8 @@ class Orders(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 1), count=st.integers(1, 3), runtime=st.sampled_from([None, HOUR, 2 * HOUR]))
     def grant(self, who, count, runtime):
-        name = f"s{len(self.leases)}-{self.lab.now}"
+        self.asked += 1
+        name = f"s{self.asked}"
         try:
             lease = self.both[who].open_lease(request("ada", f"gpu:{count}", name, GIB, runtime))
         except (OverLimit, NoCapacity):
