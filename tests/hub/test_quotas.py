@@ -199,17 +199,50 @@ def test_extra_hours_are_granted_used_first_and_audited(lab):
 
 
 def test_extra_hours_that_lapsed_still_cover_what_they_covered(lab):
-    """The 4 hours of the 30th were covered by hours that lapsed that day, so the later ones are whole."""
+    """Of the 6 hours of the 30th, 4 were covered by hours that lapsed then; of the later ones 2 are left."""
     lab.max_age = 1e9
     lab.admission = lab.another()
     lab.limit("everyone", {"hours.day": "1"})
     extra(lab, "ada", "4", "2026-11-30", "2026-11-30")
     extra(lab, "ada", "4", "2026-11-30", "2026-12-31")
-    lease = lab.open(runtime=4 * HOUR)
-    lab.now += 4 * HOUR
+    lease = lab.open(runtime=6 * HOUR)
+    lab.now += 6 * HOUR
     lab.close(lease)
     lab.now = NOON + 5 * 86400
-    assert lab.open().ends_at == lab.now + 5 * HOUR
+    assert lab.another().open_lease(request()).ends_at == lab.now + 3 * HOUR
+
+
+def test_what_a_process_changes_itself_it_does_not_remember_otherwise(lab):
+    lab.max_age = 1e9
+    lab.admission = lab.another()
+    book = lab.admission._ledger
+
+    def limit(**fields):
+        with book.turn() as turn:
+            named = {name.replace("_", "."): text for name, text in fields.items()}
+            quotas.change(turn, parse_scope("everyone"), named, Edit("root", lab.now))
+
+    lease = lab.open(runtime=8 * HOUR)
+    lab.now += 8 * HOUR
+    lab.close(lease)
+    lab.now += 86400
+    limit(hours_day="8", gpus="1")
+    assert lab.open(runtime=HOUR)
+    limit(gpus="2", hours_day=None, hours_7d="10")
+    with pytest.raises(OverLimit, match="and 1 of 10 are left in these 7 days"):
+        lab.open(server="two", runtime=3 * HOUR)
+    with book.turn() as turn:
+        day = date(2026, 12, 1)
+        extra_hours.grant(turn, "ada", Extra(Fraction(5), day, day), Edit("root", lab.now))
+    assert lab.open(server="two", runtime=3 * HOUR)
+
+
+def test_cores_count_in_every_process(lab):
+    lab.limit("everyone", {"cpus": "3"})
+    lab.open(shape="none")
+    for admission in (lab.admission, lab.another()):
+        with pytest.raises(OverLimit, match="needs 2 CPU cores and your others have 2 CPU cores"):
+            admission.open_lease(request(shape="none", server="two"))
 
 
 def test_each_change_is_audited_and_no_change_is_not(lab):
