@@ -308,15 +308,14 @@ class Admission:
             now = self._around.clock()
             _refuse_second(turn.standing, person, request.server)
             allow = partial(self._allow, turn, request, person, now)
-            # Of a wish of memory only the device that it gets says what it takes of a limit.
-            wish = isinstance(request.shape, AtLeast)
-            ends_at = None if wish else allow(_kinds(request.shape, survey))
+            ends_at = allow(_kinds(request.shape, survey))
             promised = turn.standing.promised.get(self._node, 0)
             require_memory(
                 request.memory_bytes, promised, self._around.host_memory(), self._limits.memory_reserve
             )
             devices = self._place(turn, request, Viewer(request.user, person.id), survey, now)
-            if wish:
+            if isinstance(request.shape, AtLeast):
+                # Only the device that a wish of memory gets says what it takes of a limit.
                 ends_at = allow([(device.model, device.profile) for device in devices])
             lease = self._lease(request, person, devices, now, ends_at)
             ledger.add(turn, lease, request, self._node, self._around.boot.id)

@@ -96,6 +96,13 @@ def test_a_wish_of_memory_counts_as_the_device_that_it_gets(lab):
         lab.open(shape="memory:20", server="two")
 
 
+def test_a_wish_that_may_not_be_made_is_refused_before_what_is_taken(lab):
+    lab.limit("user:li", {"shapes": "none,gpu"})
+    lab.open(shape="gpu:2")
+    with pytest.raises(NotOffered, match=r"You may not use memory:20 \(set for you\)"):
+        lab.open("li", "memory:20")
+
+
 def test_a_slice_counts_its_part(lab):
     lab.inventory = machine(0, slices=3)
     lab.limit("everyone", {"units": "2/7"})
