@@ -255,7 +255,6 @@ def _insert(
             container_id=container_id,
             opened_at=lease.opened_at,
             devices=tuple(device.key for device in lease.devices),
-            opened_at=lease.opened_at,
             holds=Holding.of(
                 ((device.model, device.profile) for device in lease.devices), lease.memory_bytes, request.cpus
             ),

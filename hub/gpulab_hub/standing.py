@@ -27,7 +27,6 @@ class OpenLease:
         container_id: Its container, None before there is one.
         opened_at: When it was granted, Unix time in seconds.
         devices: Keys of the devices that it holds.
-        opened_at: When it was granted, in Unix seconds.
         holds: What it counts against limits.
     """
 
@@ -42,7 +41,6 @@ class OpenLease:
     container_id: str | None = None
     opened_at: float = 0.0
     devices: tuple[str, ...] = ()
-    opened_at: float = 0.0
     holds: Holding = NOTHING
 
 
