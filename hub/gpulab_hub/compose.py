@@ -26,6 +26,9 @@ from gpulab_hub.settings import Settings
 from gpulab_hub.signin.authenticator import LabAuthenticator
 from gpulab_spawner.spawner import GpuDockerSpawner
 
+METRICS = "gpulab-metrics"
+"""The hub's name for whoever reads metrics with the lab's token for it, which may do nothing else."""
+
 _held: list[object] = []
 """The hub's lock: it is held until the process ends."""
 
@@ -77,6 +80,7 @@ def _hub(c: Any, paths: LabPaths, record: LabRecord, site: Settings) -> None:
     c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 1}
     c.JupyterHub.services = [
         {"name": SERVICE, "api_token": paths.admin_token.read_text(encoding="ascii").strip()},
+        {"name": METRICS, "api_token": paths.metrics_token.read_text(encoding="ascii").strip()},
         {
             "name": "gpulab",
             "url": f"http://127.0.0.1:{record.service_port}",
@@ -95,6 +99,7 @@ def _hub(c: Any, paths: LabPaths, record: LabRecord, site: Settings) -> None:
             "scopes": list(READER_SCOPES),
             "services": ["gpulab"],
         },
+        {"name": METRICS, "description": "Prometheus", "scopes": ["read:metrics"], "services": [METRICS]},
         # The hub's own role of users, and the lab's service; admins have it besides theirs.
         {"name": "user", "description": "Standard user privileges", "scopes": ["self", ACCESS]},
     ]

@@ -64,6 +64,11 @@ class LabPaths:
         return self.secrets / "service-token"
 
     @property
+    def metrics_token(self) -> Path:
+        """The API token with which Prometheus reads the lab's metrics, and the hub's."""
+        return self.secrets / "metrics-token"
+
+    @property
     def venv(self) -> Path:
         """The Python environment that the lab runs from."""
         return self.state / "venv"

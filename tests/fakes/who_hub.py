@@ -18,17 +18,19 @@ class WhoHub:
         self.revoked = set()
         self.admins = set(ADMINS)
         self.asked = 0
+        self.scopes = {}
+        """Scopes of further tokens, which may do what these say and no more."""
         hub = self
 
         def known(name):
-            return name in hub.names - hub.revoked
+            return name in (hub.names | hub.scopes.keys()) - hub.revoked
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
                 hub.asked += 1
                 name = self.headers.get("Authorization", "").removeprefix("token ")
                 status = 500 if hub.down else 200 if known(name) else 403
-                scopes = [] if name in STRANGERS else [ACCESS]
+                scopes = hub.scopes.get(name, [] if name in STRANGERS else [ACCESS])
                 model = {
                     "kind": "user",
                     "name": name,

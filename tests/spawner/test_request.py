@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpulab_spawner.errors import BadOptions
@@ -34,6 +34,7 @@ def test_what_is_no_shape_is_refused_and_quoted(text):
 
 
 @given(st.text(max_size=300))
+@example("\U000e0001" * 60)  # each has ten characters when it is quoted
 def test_any_text_is_a_shape_or_a_refusal(text):
     try:
         shape = parse_shape(text)

@@ -89,6 +89,7 @@ def _secrets(machine: Machine, paths: LabPaths) -> bool:
         paths.signing_key,
         paths.admin_token,
         paths.service_token,
+        paths.metrics_token,
     ):
         if not path.exists():
             write_new(path, secrets.token_hex(32) + "\n", 0o600)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Select, delete, insert, or_, select, update
+from sqlalchemy import Connection, Select, delete, func, insert, or_, select, update
 
 from gpulab_hub import history
 from gpulab_hub.schema import DeviceEvent
@@ -180,6 +180,17 @@ def recent(connection: Connection, *, limit: int = 100, device: str | None = Non
         of_it = (DeviceEvent.device == device, DeviceEvent.device.startswith(f"{device}/", autoescape=True))
         wanted = wanted.where(or_(*of_it))
     return _events(connection, wanted.limit(limit))
+
+
+def xids(connection: Connection) -> list[tuple[str, int, int, float]]:
+    """Return the XID errors that the log holds: GPU, NVIDIA's number, how many, and when the last one was."""
+    counted = (func.sum(DeviceEvent.count), func.max(DeviceEvent.last_at))
+    wanted = select(DeviceEvent.device, DeviceEvent.code, *counted).group_by(
+        DeviceEvent.device, DeviceEvent.code
+    )
+    numbered = wanted.where(DeviceEvent.audience != "owner", DeviceEvent.code.is_not(None))
+    rows = connection.execute(numbered.order_by(DeviceEvent.device, DeviceEvent.code))
+    return [(device, int(code or 0), int(count), float(at)) for device, code, count, at in rows]
 
 
 def tidy(connection: Connection, now: float, keeping: Keeping) -> None:

@@ -14,7 +14,7 @@ from tornado.web import Application
 
 from gpulab_hub.groups import RENEW_SECONDS
 from gpulab_hub.hub_api import HubApi
-from gpulab_hub.service import api, care_page, device_page, page, usage_page
+from gpulab_hub.service import api, care_page, device_page, metrics, page, usage_page
 from gpulab_hub.service.events import ServiceOAuth
 from gpulab_hub.service.handlers import Callback, NotFound
 from gpulab_hub.service.lab import ServiceLab
@@ -67,6 +67,7 @@ def application(lab: ServiceLab, where: Where) -> Application:
             *page.routes(arguments),
             *device_page.routes(arguments),
             *usage_page.routes(arguments),
+            *metrics.routes(arguments),
             (f"{api.PREFIX}oauth_callback", Callback, arguments),
         ],
         default_handler_class=NotFound,

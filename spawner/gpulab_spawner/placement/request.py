@@ -76,8 +76,9 @@ def parse_shape(text: str) -> Shape:
         return Slice(value)
     if kind == "memory" and _count(value, MAX_GIB):
         return AtLeast(int(value))
+    quoted = repr(text[:60])
     raise BadOptions(
-        f"{text[:60]!r} is not a GPU shape.",
+        f"{quoted if len(quoted) <= 80 else quoted[:80] + '…'} is not a GPU shape.",
         next_step=f"Use none, gpu:N (1 to {MAX_GPUS}), mig:PROFILE such as mig:1g.10gb, "
         f"or memory:GIB (1 to {MAX_GIB}).",
         details={"shape": text[:60]},

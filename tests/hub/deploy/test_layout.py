@@ -17,7 +17,7 @@ def test_a_second_run_changes_no_secret_and_no_id(paths):
     machine = FakeMachine()
     layout.ensure(machine, paths)
     before = {p: p.read_text() for p in (*paths.secrets.iterdir(), paths.hub_id)}
-    assert len(before) == 6
+    assert len(before) == 7
     assert layout.ensure(machine, paths) == f"{paths.state} is set up"
     assert before == {p: p.read_text() for p in (*paths.secrets.iterdir(), paths.hub_id)}
 
@@ -26,7 +26,7 @@ def test_secrets_are_random_and_nobody_elses_to_read(paths):
     machine = FakeMachine()
     layout.ensure(machine, paths)
     found = list(paths.secrets.iterdir())
-    assert len({p.read_text() for p in found}) == len(found) == 5
+    assert len({p.read_text() for p in found}) == len(found) == 6
     for path in found:
         assert path.stat().st_mode & 0o777 == 0o600
         assert machine.owned[path] == ("gpulab", "gpulab", 0o600)
