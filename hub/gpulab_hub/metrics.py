@@ -123,6 +123,11 @@ class Seen:
         """The newest snapshot if it is of now."""
         return self.inventory if self.inventory and self._is_fresh(self.inventory.taken_at) else None
 
+    def is_worked_on(self, key: str) -> bool:
+        """Return whether a device, or a GPU by its UUID, is in maintenance that has begun."""
+        downtime = self.books.downtime if self.books else None
+        return downtime is not None and downtime.begun(self.now) and downtime.covers(key)
+
     def _is_fresh(self, at: float) -> bool:
         return abs(self.now - at) <= self.max_age
 
@@ -189,35 +194,39 @@ def _described(inventory: Inventory | None, devices: Iterable[Device]) -> Iterat
 
 
 def _states(seen: Seen, devices: Sequence[Device]) -> Iterator[Metric]:
-    up = _of_devices("gpulab_device_up", "Whether the agent sees the device well.")
-    exists = GaugeMetricFamily(
-        "gpulab_gpu_up", "Whether the agent sees the GPU well; 0 for one that is gone.", labels=("gpu",)
-    )
-    if (snapshot := seen.snapshot) is not None:
-        for device in devices:
-            up.add_metric([device.key, device.gpu_uuid], not (device.problem or snapshot.problem))
-        for gpu in snapshot.gpus:
-            exists.add_metric([gpu.uuid], not (gpu.problem or snapshot.problem))
-        here = {gpu.uuid for gpu in snapshot.gpus}
-        for uuid in seen.books.gone if seen.books else ():
-            if uuid not in here:
-                exists.add_metric([uuid], 0)
-    yield up
-    yield exists
+    yield from _healthy(seen, devices)
     if (books := seen.books) is None:
         return
     held = {device.key for lease in books.leases for device in lease.record.devices}
     granted = _of_devices("gpulab_device_granted", "Whether an open lease holds the device.")
     cordoned = _of_devices("gpulab_device_cordoned", "Whether it, or its GPU, is withheld: sick, or by hand.")
-    begun = books.downtime is not None and books.downtime.begun(seen.now)
     resting = _of_devices("gpulab_device_maintenance", "Whether it is in maintenance that has begun.")
     for device in devices:
         labels = [device.key, device.gpu_uuid]
         granted.add_metric(labels, device.key in held)
         cordoned.add_metric(labels, not books.cordons.isdisjoint((device.key, device.gpu_uuid)))
-        covered = begun and books.downtime is not None and books.downtime.covers(device.key)
-        resting.add_metric(labels, covered)
-    yield from (granted, cordoned, resting)
+        resting.add_metric(labels, seen.is_worked_on(device.key))
+    words = "Whether the GPU is in maintenance that has begun."
+    gpus = GaugeMetricFamily("gpulab_gpu_maintenance", words, labels=("gpu",))
+    here = [gpu.uuid for gpu in seen.inventory.gpus] if seen.inventory else []
+    for uuid in dict.fromkeys((*here, *books.gone)):
+        gpus.add_metric([uuid], seen.is_worked_on(uuid))
+    yield from (granted, cordoned, resting, gpus)
+
+
+def _healthy(seen: Seen, devices: Sequence[Device]) -> Iterator[Metric]:
+    """Return what only a snapshot of now can tell."""
+    up = _of_devices("gpulab_device_up", "Whether the agent sees the device well.")
+    words = "Whether the agent sees the GPU well; 0 for one that is gone."
+    exists = GaugeMetricFamily("gpulab_gpu_up", words, labels=("gpu",))
+    if (snapshot := seen.snapshot) is not None:
+        for device in devices:
+            up.add_metric([device.key, device.gpu_uuid], not (device.problem or snapshot.problem))
+        found = {gpu.uuid: not (gpu.problem or snapshot.problem) for gpu in snapshot.gpus}
+        gone = dict.fromkeys(seen.books.gone if seen.books else (), False)
+        for uuid, well in {**gone, **found}.items():
+            exists.add_metric([uuid], well)
+    yield from (up, exists)
 
 
 def _measured(readings: Iterable[DeviceReading]) -> Iterator[Metric]:

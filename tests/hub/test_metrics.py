@@ -121,7 +121,7 @@ def test_what_is_not_measured_has_no_sample():
     nothing = replace(batch(NOON), gpus=(GpuReading("GPU-0"),), devices=(DeviceReading("GPU-0", "GPU-0"),))
     found = Exposed(seen(batch=nothing))
     names = {s.name for s in found.samples}
-    assert not {n for n in names if n.startswith("gpulab_gpu_")} - {"gpulab_gpu_up"}
+    assert not {n for n in names if n.startswith("gpulab_gpu_")} - {"gpulab_gpu_up", "gpulab_gpu_maintenance"}
     assert not names & {
         "gpulab_device_utilisation_ratio",
         "gpulab_device_memory_used_bytes",
@@ -247,6 +247,16 @@ def test_maintenance_covers_devices_only_once_it_has_begun():
     assert set(found.of("gpulab_device_maintenance").values()) == {0}
     begun = Exposed(seen(now=NOON + 61, books=books)).of("gpulab_device_maintenance")
     assert begun == {("GPU-0", "GPU-0"): 1, ("GPU-1", "GPU-1"): 0}
+
+
+def test_a_gpu_that_was_taken_out_in_maintenance_is_in_maintenance():
+    books = Books(downtime=Downtime(NOON, "driver", "root", NOON), gone=("GPU-9",))
+    assert set(Exposed(seen(books=books)).of("gpulab_gpu_maintenance")) == {
+        ("GPU-0",),
+        ("GPU-1",),
+        ("GPU-9",),
+    }
+    assert set(Exposed(seen(books=books)).of("gpulab_gpu_maintenance").values()) == {1}
 
 
 def test_xids_are_counted_with_their_cause():
