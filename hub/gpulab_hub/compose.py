@@ -22,12 +22,20 @@ from gpulab_hub.pages.reading import SharedReading
 from gpulab_hub.pages.spawn_form import spawn_form
 from gpulab_hub.paths import LabPaths
 from gpulab_hub.service.app import ACCESS, CLIENT
+from gpulab_hub.service.metrics import SCOPE
 from gpulab_hub.settings import Settings
 from gpulab_hub.signin.authenticator import LabAuthenticator
 from gpulab_spawner.spawner import GpuDockerSpawner
 
 METRICS = "gpulab-metrics"
 """The hub's name for whoever reads metrics with the lab's token for it, which may do nothing else."""
+
+METRICS_ROLE = {
+    "name": METRICS,
+    "description": "Read the metrics of hub and lab",
+    "scopes": [SCOPE],
+    "services": [METRICS],
+}
 
 _held: list[object] = []
 """The hub's lock: it is held until the process ends."""
@@ -99,7 +107,7 @@ def _hub(c: Any, paths: LabPaths, record: LabRecord, site: Settings) -> None:
             "scopes": list(READER_SCOPES),
             "services": ["gpulab"],
         },
-        {"name": METRICS, "description": "Prometheus", "scopes": ["read:metrics"], "services": [METRICS]},
+        METRICS_ROLE,
         # The hub's own role of users, and the lab's service; admins have it besides theirs.
         {"name": "user", "description": "Standard user privileges", "scopes": ["self", ACCESS]},
     ]

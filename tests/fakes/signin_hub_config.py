@@ -11,6 +11,7 @@ from jupyterhub.spawner import SimpleLocalProcessSpawner
 from tornado.web import StaticFileHandler
 
 import gpulab_hub
+from gpulab_hub.compose import METRICS, METRICS_ROLE
 from gpulab_hub.hub_api import SCOPES
 from gpulab_hub.signin.authenticator import LabAuthenticator
 
@@ -51,12 +52,16 @@ c.ConfigurableHTTPProxy.command = os.environ["SIGNIN_PROXY"].split()
 c.JupyterHub.trusted_downstream_ips = ["127.0.0.1", "::1"]
 c.JupyterHub.db_url = f"sqlite:///{state / 'hub.sqlite'}"
 c.JupyterHub.cookie_secret_file = str(state / "cookie_secret")
-c.JupyterHub.services = [{"name": "gpulab-cli", "api_token": os.environ["SIGNIN_TOKEN"]}]
+c.JupyterHub.services = [
+    {"name": "gpulab-cli", "api_token": os.environ["SIGNIN_TOKEN"]},
+    {"name": METRICS, "api_token": os.environ["SIGNIN_TOKEN"][::-1]},
+]
 c.JupyterHub.load_groups = {"nlp": {"users": []}}
 c.JupyterHub.load_roles = [
     {
         "name": "gpulab-cli",
         "services": ["gpulab-cli"],
         "scopes": [*SCOPES, "admin:users", "servers", "groups"],
-    }
+    },
+    METRICS_ROLE,
 ]
