@@ -23,6 +23,7 @@ from gpulab_hub.metrics import Books, HeldLease, Round, Seen, XidCount, families
 from gpulab_hub.service.endpoint import PREFIX
 from gpulab_hub.service.handlers import Base, Missing
 from gpulab_hub.service.lab import RELEASE, ServiceLab
+from gpulab_hub.visible import Privacy, Viewer
 from gpulab_spawner.errors import LabError
 from gpulab_spawner.placement.inventory import Inventory
 
@@ -99,7 +100,7 @@ def _inventory(lab: ServiceLab) -> Inventory | None:
 def _books(lab: ServiceLab) -> Books:
     with reading(lab.database) as connection:
         return Books(
-            leases=tuple(_held(record) for record in history.open_leases(connection)),
+            leases=tuple(_held(record, lab.privacy) for record in history.open_leases(connection)),
             cordons=frozenset(each.device for each in history.cordons(connection)),
             quarantined=len(quarantine.read(connection)),
             downtime=history.downtime(connection),
@@ -108,8 +109,9 @@ def _books(lab: ServiceLab) -> Books:
         )
 
 
-def _held(record: history.Record) -> HeldLease:
-    return HeldLease(record, record.user, record.server)
+def _held(record: history.Record, privacy: Privacy) -> HeldLease:
+    told = privacy.known(Viewer("", None), record.person_id, record.user, record.server)
+    return HeldLease(record, told.user or "", told.server or "", told.group or "")
 
 
 def routes(arguments: dict[str, Any]) -> list[tuple[str, type[Base], dict[str, Any]]]:

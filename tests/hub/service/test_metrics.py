@@ -1,5 +1,7 @@
 """/services/gpulab/metrics: who may read it, in which forms, and what it tells of the lab."""
 
+from dataclasses import replace
+
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families
@@ -11,6 +13,7 @@ from gpulab_hub.database import writing
 from gpulab_hub.health import events
 from gpulab_hub.health.events import News
 from gpulab_hub.service import metrics
+from gpulab_hub.visible import Holders, Privacy
 
 PATH = "/services/gpulab/metrics"
 
@@ -44,6 +47,18 @@ async def test_it_tells_of_the_lab(service, world, prometheus):
     assert values(answer, "gpulab_gpu_xid_events_total") == {("program", "GPU-1", "31"): 2}
     assert values(answer, "gpulab_reconcile_up") == {(): 1}
     assert values(answer, "gpulab_ledger_up") == {(): 1}
+
+
+@pytest.mark.parametrize(
+    ("holders", "told"), [(Holders.NAME, "ada"), (Holders.GROUP, "vision"), (Holders.IN_USE, None)]
+)
+async def test_a_holder_is_told_as_the_site_says(service, world, prometheus, holders, told):
+    admission = service.lab.admission
+    privacy = Privacy(holders, lambda user: "vision")
+    admission._around = replace(admission._around, privacy=privacy)
+    world.up("ada", "gpu:1")
+    text = (await service.ask("GET", PATH, prometheus)).body.decode()
+    assert {name for name in ("ada", "vision") if name in text} == {told} - {None}
 
 
 async def test_the_form_is_the_one_that_is_asked_for(service, prometheus):
