@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import socket
-import stat
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,22 +15,20 @@ import psutil
 from docker.errors import DockerException
 from sqlalchemy import Engine as Database
 
-from gpulab_hub import driver_files, history, quotas
+from gpulab_hub import history, quotas
 from gpulab_hub.accounting.allowance import Allowance
 from gpulab_hub.accounting.limits import read_rules
 from gpulab_hub.admission import Admission, Limits, Surroundings
 from gpulab_hub.catalogue import catalogue_of
 from gpulab_hub.containers import Containers, LateEngine
 from gpulab_hub.database import lab_database, reading
-from gpulab_hub.deploy.machine import ThisMachine
 from gpulab_hub.deploy.record import LabRecord
-from gpulab_hub.doctor.examination import injection_way
-from gpulab_hub.doctor.injection import Way
 from gpulab_hub.groups import GroupsFile
 from gpulab_hub.health.events import Keeping
 from gpulab_hub.health.probe import Probe
 from gpulab_hub.health.rules import Limits as HealthLimits
 from gpulab_hub.health.watch import Watch
+from gpulab_hub.injecting import injector
 from gpulab_hub.ledger import Ledger
 from gpulab_hub.lifecycle import Boot, Deadlines
 from gpulab_hub.maintenance import Maintenance
@@ -46,9 +43,8 @@ from gpulab_hub.reconciler import Site as LoopSite
 from gpulab_hub.service.care import Care
 from gpulab_hub.service.lab import ServiceLab
 from gpulab_hub.settings import Health as HealthSettings
-from gpulab_hub.settings import Settings, SharedDirectory, require_apart
-from gpulab_hub.simulate import injection as simulated
-from gpulab_hub.simulate import stage
+from gpulab_hub.settings import Settings, require_apart
+from gpulab_hub.shared import shares_of
 from gpulab_hub.snapshot import SnapshotFile
 from gpulab_hub.standing import Downtime
 from gpulab_hub.status_files import StatusFiles
@@ -56,18 +52,13 @@ from gpulab_hub.telemetry.live import Live
 from gpulab_hub.telemetry.store import HistoryStore
 from gpulab_hub.visible import Holders, Privacy
 from gpulab_hub.zone import site_zone
-from gpulab_spawner.container import Share, Site
+from gpulab_spawner.container import Site
 from gpulab_spawner.engine import Engine
 from gpulab_spawner.errors import (
-    DeviceVanished,
     EngineUnavailable,
-    GpusOff,
     LabError,
-    StorageUnavailable,
 )
 from gpulab_spawner.gate import Person
-from gpulab_spawner.injection import DriverFiles, Injection, by_cdi, by_nodes, by_runtime
-from gpulab_spawner.placement.devices import Device
 from gpulab_spawner.placement.freshness import require_usable
 from gpulab_spawner.placement.inventory import Inventory
 from gpulab_spawner.placement.request import Shape
@@ -82,8 +73,6 @@ ENGINE_THREADS = 16
 RECONCILE_SECONDS = 5.0
 
 Facts = dict[str, object]
-
-Inject = Callable[[Sequence[Device]], Injection]
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,87 +339,3 @@ def this_boot() -> Boot:
     """Return this machine's present boot."""
     found = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return Boot(found, psutil.boot_time())
-
-
-def injector(paths: LabPaths, record: LabRecord, settings: Settings) -> Inject:
-    """Return how devices get into containers; the way is chosen when it is first needed, and kept.
-
-    The choice asks the snapshot and the engine's CDI specs, which may be there only some seconds after the
-    hub: a choice made at its start could be "none" for good.
-    """
-    chosen: list[Way] = []
-
-    def inject(devices: Sequence[Device]) -> Injection:
-        if devices and not chosen:
-            found = injection_way(paths, record, settings, ThisMachine(), time.time())
-            if found is None:
-                raise GpusOff(
-                    "This machine has no sound way to give a GPU to a server.",
-                    next_step="Start without a GPU; an admin can see why with gpulab doctor.",
-                )
-            chosen.append(found)
-        way = chosen[0] if chosen else "devices"
-        if way == "cdi":
-            return by_cdi(devices)
-        if way == "nvidia":
-            return by_runtime(devices)
-        driver = _driver_files(paths, settings)
-        _require_nodes(devices, driver)
-        return by_nodes(devices, driver)
-
-    return inject
-
-
-def _driver_files(paths: LabPaths, settings: Settings) -> DriverFiles:
-    machine = stage.find(paths.simulate)
-    if machine is not None:
-        return simulated.driver_files(machine)
-    directory = settings.engine.driver_files
-    return driver_files.find(Path(directory) if directory else None)
-
-
-def _require_nodes(devices: Sequence[Device], driver: DriverFiles) -> None:
-    """Say of the device what Docker would say of a file: its node is gone. Nothing is made yet."""
-    for host in by_nodes(devices, driver).nodes:
-        if not Path(host).is_char_device():
-            names = ", ".join(d.uuid for d in devices)
-            raise DeviceVanished(
-                f"A device node of {names} is not there any more: {host}.",
-                next_step="Start again to get what is there now; an admin can see more with gpulab doctor.",
-                details={"node": host},
-            )
-
-
-def shares_of(directories: Sequence[SharedDirectory], groups: Sequence[str]) -> tuple[Share, ...]:
-    """Return the shared directories that members of these hub groups see.
-
-    A writer's server gets the directory's own group as a supplementary one, so that ordinary permissions say
-    what may be written; the group root is never given.
-
-    Raises:
-        StorageUnavailable: One of them is not there; Docker would only say so of a path.
-    """
-    member = set(groups)
-    shares = []
-    for directory in directories:
-        if directory.groups and member.isdisjoint((*directory.groups, *directory.writers)):
-            continue
-        writable = not member.isdisjoint(directory.writers)
-        gid = _group_of(directory)
-        shares.append(Share(directory.name, directory.path, writable, (gid or None) if writable else None))
-    return tuple(shares)
-
-
-def _group_of(directory: SharedDirectory) -> int:
-    try:
-        found = Path(directory.path).stat()
-        problem = "" if stat.S_ISDIR(found.st_mode) else "it is not a directory"
-    except OSError as error:
-        problem = error.strerror or str(error)
-    if problem:
-        raise StorageUnavailable(
-            f"The shared directory {directory.name} ({directory.path}) cannot be used: {problem}.",
-            next_step="An admin must mount it, or take it out of storage.shared; nothing of yours is lost.",
-            details={"name": directory.name, "path": directory.path},
-        )
-    return found.st_gid

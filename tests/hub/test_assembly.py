@@ -8,13 +8,15 @@ import pytest
 from tests.fakes.docker_engine import fake_engine
 from tests.fakes.lab import request
 
-from gpulab_hub import assembly
-from gpulab_hub.assembly import assemble, injector, shares_of
+from gpulab_hub import injecting
+from gpulab_hub.assembly import assemble
 from gpulab_hub.database import lab_database
 from gpulab_hub.deploy.record import LabRecord
+from gpulab_hub.injecting import injector
 from gpulab_hub.migrations import upgrade
 from gpulab_hub.paths import LabPaths
 from gpulab_hub.settings import SharedDirectory, parse
+from gpulab_hub.shared import shares_of
 from gpulab_spawner.container import Share
 from gpulab_spawner.errors import (
     ConfigError,
@@ -172,7 +174,7 @@ def give(monkeypatch, paths, *ways):
         asked.append(arguments)
         return ways[min(len(asked), len(ways)) - 1]
 
-    monkeypatch.setattr(assembly, "injection_way", found)
+    monkeypatch.setattr(injecting, "injection_way", found)
     return injector(paths, record("unix:///s"), parse("")), asked
 
 
@@ -197,6 +199,6 @@ def test_a_node_that_is_gone_is_said_of_its_device(monkeypatch, paths, tmp_path)
     nodes = DriverFiles(
         node_root="/dev", absent_nodes=frozenset({"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"})
     )
-    monkeypatch.setattr(assembly.driver_files, "find", lambda directory: nodes)
+    monkeypatch.setattr(injecting.driver_files, "find", lambda directory: nodes)
     with pytest.raises(DeviceVanished, match="A device node of GPU-a is not there any more: /dev/nvidia0"):
         inject([CARD])

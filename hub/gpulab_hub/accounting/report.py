@@ -25,10 +25,10 @@ from gpulab_hub.accounting.usage import (
     by_day,
     by_key,
     days_of,
-    share,
     tally,
 )
 from gpulab_hub.telemetry.points import Point
+from gpulab_spawner.placement.shares import share_of
 
 NO_GROUP = ""
 """Key of the row of people who are in no group."""
@@ -183,7 +183,9 @@ def _used(
     sizes: dict[str, Fraction] = {}
     holders = {holding.lease: holding for holding in holdings}
     for holding in holdings:
-        sizes[holding.lease] = sizes.get(holding.lease, Fraction(0)) + share(holding.profile, holding.model)
+        sizes[holding.lease] = sizes.get(holding.lease, Fraction(0)) + share_of(
+            holding.model, holding.profile
+        )
     for lease, holder in holders.items():
         for point in hours.get(lease, ()):
             if period.since <= point.at < period.until:

@@ -12,7 +12,6 @@ into four and every other GPU into seven. So seven `1g` slices are one GPU, what
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -20,8 +19,7 @@ from datetime import date, datetime, timedelta, tzinfo
 from fractions import Fraction
 from typing import NamedTuple
 
-_PROFILE = re.compile(r"(?:(?P<part>[0-9]+)c\.)?(?P<slices>[0-9]+)g\.")
-_OF_FOUR = re.compile(r"\bA30\b|\bRTX PRO 6000\b")
+from gpulab_spawner.placement.shares import share_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,20 +96,6 @@ Keys = Callable[[Holding], Iterable[str]]
 """What a holding counts for: one name, or several if it counts for each of them in full."""
 
 
-def share(profile: str | None, model: str | None) -> Fraction:
-    """Return which part of a GPU a device is.
-
-    Args:
-        profile: MIG profile as the driver names it; None is a whole GPU, and so is one of an unknown form.
-        model: Product name of the GPU.
-    """
-    found = _PROFILE.match(profile or "")
-    if found is None:
-        return Fraction(1)
-    slices = int(found["part"] or found["slices"])
-    return min(Fraction(slices, 4 if _OF_FOUR.search(model or "") else 7), Fraction(1))
-
-
 def held(holding: Holding, period: Period) -> range:
     """Return the seconds of a period in which a holding had its device, by the Unix time of their begin."""
     end = period.now if holding.closed_at is None else int(holding.closed_at)
@@ -120,7 +104,7 @@ def held(holding: Holding, period: Period) -> range:
 
 def amount(holding: Holding, seconds: int) -> Amount:
     """Return what so many seconds of a holding come to."""
-    return Amount(seconds * share(holding.profile, holding.model), seconds)
+    return Amount(seconds * share_of(holding.model, holding.profile), seconds)
 
 
 def by_key(holdings: Iterable[Holding], period: Period, keys: Keys) -> Iterator[Piece]:

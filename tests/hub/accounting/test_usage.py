@@ -18,9 +18,9 @@ from gpulab_hub.accounting.usage import (
     days_of,
     held,
     midnight,
-    share,
     tally,
 )
+from gpulab_spawner.placement.shares import share_of
 
 AT = int(NOON)
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -53,7 +53,7 @@ def period(since=AT - DAY, until=AT + DAY, now=AT + 10 * DAY, zone=UTC):
     ],
 )
 def test_a_slice_counts_its_compute_slices(profile, model, part):
-    assert share(profile, model) == part
+    assert share_of(model, profile) == part
 
 
 def test_a_holding_lasts_from_the_grant_to_the_close_cut_to_seconds():
@@ -160,7 +160,7 @@ def test_every_way_to_count_comes_to_the_same(made, asked):
         assert whole(by_key(made, asked, keys)) == total
     assert whole(by_day(made, asked)) == total
     assert total.device_seconds == sum(len(held(h, asked)) for h in made)
-    assert total.gpu_seconds == sum(len(held(h, asked)) * share(h.profile, h.model) for h in made)
+    assert total.gpu_seconds == sum(len(held(h, asked)) * share_of(h.model, h.profile) for h in made)
 
 
 @unhurried
