@@ -12,8 +12,6 @@ import pytest
 from playwright.sync_api import expect
 from tests.live.lab import until
 
-from gpulab_hub.status_files import replace
-
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 
 PATIENCE = 60_000
@@ -116,15 +114,12 @@ def test_jupyterlab_shows_it_and_asks_about_no_news(lab, opens):
     page = opens(session, "cy")
     expect(item(page)).to_contain_text(re.compile(r"^!?GPU .* · 3 h 59 left$"), timeout=PATIENCE)
     expect(page.locator(".Toastify__toast")).to_have_count(0)
-    told = written(lab, "cy")
-    lab.stop("service")
-    try:
-        told["devices"][0] |= {"utilisation": 42.0, "memory_used_bytes": 20 * 2**30, "unknown": {}}
-        now = time.time()
-        replace(channel(lab, "cy"), told | {"written_at": now, "taken_at": now})
-        expect(item(page)).to_contain_text("GPU 42 % · 20 of 80 GiB")
-    finally:
-        lab.start("service")
+    (held,) = written(lab, "cy")["devices"]
+    gpus = json.loads(lab.gpulab("devices", "--json"))["gpus"]
+    index = next(str(gpu["index"]) for gpu in gpus if gpu["uuid"] == held["uuid"])
+    lab.gpulab("simulate", "set", "memory", index, "20G")
+    lab.gpulab("simulate", "set", "load", index, "42")
+    expect(item(page)).to_contain_text("GPU 42 % · 20 of 80 GiB", timeout=PATIENCE)
 
 
 def test_a_link_to_nowhere_keeps_nobody_out_and_is_told(lab, opens):
