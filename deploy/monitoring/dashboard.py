@@ -161,7 +161,7 @@ ROWS: tuple[tuple[str, int, tuple[Panel, ...]], ...] = (
         (
             Panel(
                 "XID errors in a day",
-                ((f"increase(gpulab_gpu_xid_events_total{{{HERE}}}[1d]) > 0", "{{gpu}} {{xid}} {{cause}}"),),
+                ((f"delta(gpulab_gpu_xid_events{{{HERE}}}[1d]) > 0", "{{gpu}} {{xid}} {{cause}}"),),
             ),
             Panel(
                 "Memory errors in a day",

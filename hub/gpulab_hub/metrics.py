@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
 
 from gpulab_hub.health.xid import lookup
 from gpulab_hub.history import Record
@@ -264,7 +264,9 @@ def _leases(leases: Sequence[HeldLease], measured: Mapping[str, DeviceReading]) 
     utilisation = _of_leases("gpulab_lease_utilisation_ratio", words)
     for lease in leases:
         record = lease.record
-        told = {"user": lease.user, "group": lease.group, "server": lease.server, "profile": record.profile}
+        # In a small lab an environment tells people apart: it is told with the name, or not at all.
+        profile = record.profile if lease.user else ""
+        told = {"user": lease.user, "group": lease.group, "server": lease.server, "profile": profile}
         about.add_metric([record.id], told)
         for device in record.devices:
             holds.add_metric([record.id, device.key, device.key.partition("/")[0]], 1)
@@ -296,7 +298,8 @@ def _users(leases: Sequence[HeldLease], measured: Mapping[str, DeviceReading]) -
 def _xids(counts: Iterable[XidCount]) -> Iterator[Metric]:
     labels = ("gpu", "xid", "cause")
     words = "XID errors that the lab's log holds; cause as NVIDIA's catalogue has it."
-    total = CounterMetricFamily("gpulab_gpu_xid_events", words, labels=labels)
+    # The log is trimmed, so this falls: to a counter that would be a restart, and a burst of errors.
+    total = GaugeMetricFamily("gpulab_gpu_xid_events", words, labels=labels)
     last = GaugeMetricFamily(
         "gpulab_gpu_xid_last_timestamp_seconds", "When the last such XID was seen.", labels=labels
     )

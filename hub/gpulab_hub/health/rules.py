@@ -85,6 +85,7 @@ class GpuHealth:
         held_told: When it was last told.
         held_open: Whether what was told still holds.
         reset_boot: The machine's boot in which it was cordoned until a reset.
+        kept_at: When it was last cordoned until an admin lets it go, which no restart does.
     """
 
     ecc: int | None = None
@@ -103,6 +104,7 @@ class GpuHealth:
     held_told: float | None = None
     held_open: bool = False
     reset_boot: str | None = None
+    kept_at: float | None = None
 
     @property
     def lasting(self) -> GpuHealth:
@@ -347,6 +349,9 @@ def held_down_by(reasons: Collection[str]) -> str | None:
 
 def _restart(case: _Case) -> None:
     """Note in which boot a GPU was cordoned until reset, and let it go in a later one."""
+    kept = [verdict.at for verdict in case.verdicts if verdict.deed == Deed.CORDON]
+    if kept:
+        case.health = replace(case.health, kept_at=max(kept))
     health = case.health
     if any(verdict.deed == Deed.RESET for verdict in case.verdicts):
         case.health = replace(health, reset_boot=case.boot)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from sqlalchemy import Connection, insert, select, update
@@ -85,6 +85,10 @@ class Watch:
                         "The health of the GPUs cannot be written down, and is tried again: %s", error
                     )
                 self._late = told
+            except Exception:
+                # It would fail for ever, and hold up every reading after it.
+                log.exception("A batch could not be judged, and its events are given up")
+                self._late = ()
 
     def _take(self, batch: Batch, released: Collection[str]) -> None:
         if self._known is None:
@@ -93,23 +97,28 @@ class Watch:
         changed = {u: s for u, s in after.items() if s.lasting != self._known.get(u, GpuHealth()).lasting}
         if verdicts and any(v.deed.cordons or v.rule == "restarted" for v in verdicts):
             with self.book.turn() as turn:
-                self._act(turn.connection, turn.standing, verdicts, turn)
+                self._act(turn.connection, turn.standing, verdicts, after, turn)
                 _keep(turn.connection, changed)
         elif verdicts or changed:
             standing = self.book.standing()
             with writing(self.book.engine) as connection:
-                self._act(connection, standing, verdicts, None)
+                self._act(connection, standing, verdicts, after, None)
                 _keep(connection, changed)
         for verdict in verdicts:
             log.warning("%s: %s (%s)", verdict.gpu, verdict.words, verdict.deed)
         self._known = after
 
     def _act(
-        self, connection: Connection, standing: Standing, verdicts: Collection[Verdict], turn: Turn | None
+        self,
+        connection: Connection,
+        standing: Standing,
+        verdicts: Collection[Verdict],
+        after: Mapping[str, GpuHealth],
+        turn: Turn | None,
     ) -> None:
         for verdict in verdicts:
             if verdict.over:
-                self._end(connection, verdict, turn)
+                self._end(connection, verdict, after[verdict.gpu], turn)
                 continue
             withheld = turn is not None and self._cordon(turn, verdict)
             holders = _holders(verdict, standing, self.inventory)
@@ -146,14 +155,14 @@ class Watch:
             ledger.cordon(turn, verdict.gpu, reason, cordons.THE_LAB, verdict.at)
         return True
 
-    def _end(self, connection: Connection, verdict: Verdict, turn: Turn | None) -> None:
+    def _end(self, connection: Connection, verdict: Verdict, health: GpuHealth, turn: Turn | None) -> None:
         events.clear(connection, verdict.gpu, verdict.rule, verdict.at)
         words = verdict.words
         audience: Audience = "log"
         if verdict.rule == "restarted" and turn is not None:
             found = history.cordons(connection)
             ours = [c for c in found if (c.device, c.by) == (verdict.gpu, cordons.THE_LAB)]
-            if not ours:
+            if not ours or _kept_for_an_admin(connection, verdict.gpu, health):
                 return
             ledger.uncordon(turn, verdict.gpu)
             words, audience = f"let go by the lab: {words} (it was cordoned: {ours[0].reason})", "admins"
@@ -256,3 +265,9 @@ def _keep(connection: Connection, changed: dict[str, GpuHealth]) -> None:
         row = update(GpuHealthRow).where(GpuHealthRow.uuid == uuid)
         if connection.execute(row.values(state=text)).rowcount == 0:
             connection.execute(insert(GpuHealthRow), {"uuid": uuid, "state": text})
+
+
+def _kept_for_an_admin(connection: Connection, gpu: str, health: GpuHealth) -> bool:
+    """Return whether something was seen of a GPU that no restart mends, and no admin has let go since."""
+    pardoned = connection.execute(select(GpuHealthRow.pardoned_at).where(GpuHealthRow.uuid == gpu)).scalar()
+    return health.kept_at is not None and (pardoned is None or health.kept_at > pardoned)

@@ -9,10 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as StillReading
-
-from gpulab_spawner.errors import LabError
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 log = logging.getLogger(__name__)
 
@@ -39,13 +36,17 @@ def kept_line(
         nonlocal line, read_at, running
         if clock() - read_at < keep:
             return line
+        began = running is None
         running = running or pool.submit(read)
-        try:
-            line = running.result(patience)
-        except StillReading:
+        # Only who begins it waits: a database that hangs must not hold up each page anew.
+        if not wait([running], patience if began else 0).done:
             return line
-        except LabError as error:
-            log.warning("The line for every page cannot be read: %s", error)
+        failure = running.exception()
+        if failure is None:
+            line = running.result()
+        else:
+            # Whatever it was, a line must not take the page.
+            log.warning("The line for every page cannot be read: %s", failure)
         running, read_at = None, clock()
         return line
 

@@ -142,11 +142,18 @@ class ServiceLab:
 
     def take(self, batch: Batch) -> Orders:
         """Take readings from the agent and return its orders. Blocking: it asks the ledger."""
-        known = known_only(batch, self.inventory())
+        known = known_only(batch, self._seen())
         self.live.take(known)
         if self.history is not None:
             self.history.take(known, self._holders(known.taken_at))
         return Orders() if self.care is None else self.care.take(known, self.clock())
+
+    def _seen(self) -> Inventory | None:
+        """Return the newest snapshot, None for one that cannot be read: the agent gets its orders still."""
+        try:
+            return self.inventory()
+        except LabError:
+            return None
 
     def _holders(self, at: float) -> dict[str, str]:
         """Return the lease that held each device then; while the ledger cannot tell, none did.
@@ -212,6 +219,8 @@ class ServiceLab:
                 raise NoSuchLease(
                     "The use of a server is its owner's and admins' to see.", next_step="Ask an admin."
                 )
+        elif asked.device is not None and asked.device.startswith(lease_series("")):
+            raise NoSuchLease("That is no device.", next_step="Ask with lease= for a server of your own.")
         series = asked.device if asked.lease is None else lease_series(asked.lease)
         if series is not None and asked.since is not None and self.history is not None:
             until = self.clock() if asked.until is None else asked.until
@@ -336,7 +345,9 @@ class ServiceLab:
         if last is None:
             problems.append("ledger and containers were not compared yet")
         else:
-            problems += [last.problem] if last.problem else []
+            if last.problem:
+                told = "ledger and containers cannot be compared now; admins are told why"
+                problems.append(last.problem if detailed else told)
             if detailed:
                 problems += last.failed
             elif last.failed:

@@ -167,7 +167,12 @@ class Stream:
         """Ask again and again whether the viewer may go on, and end the stream when not."""
         while not self.closed:
             await asyncio.sleep(RECHECK_SECONDS)
-            viewer = await self._still()
+            try:
+                viewer = await self._still()
+            except Exception:
+                # Of whom nothing is known must not go on; an honest reader comes back.
+                log.exception("Whether a stream may go on could not be asked")
+                viewer = None
             if viewer is None:
                 self.close(cut=True)
                 return

@@ -13,6 +13,7 @@ import os
 import socket
 import struct
 from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,13 @@ class Inbox:
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
         others = self._peers - {0, os.geteuid()}
-        arguments = {"take": self._take, "peers": self._peers, "turn": asyncio.Lock(), "refused": set()}
+        arguments = {
+            "take": self._take,
+            "peers": self._peers,
+            "turn": asyncio.Lock(),
+            "refused": set(),
+            "last": _Last(),
+        }
         application = Application(
             [("/readings", _Readings, arguments)],
             default_handler_class=_Nowhere,
@@ -94,11 +101,22 @@ def owners(directory: Path) -> tuple[int, ...]:
         return ()
 
 
+@dataclass(slots=True)
+class _Last:
+    """The batch that was taken last, and what was answered to it."""
+
+    which: tuple[str, str, float] | None = None
+    orders: Orders = field(default_factory=Orders)
+
+
 class _Checked(RequestHandler):
     """Answers to the agent alone."""
 
-    def initialize(self, take: Take, peers: frozenset[int], turn: asyncio.Lock, refused: set[int]) -> None:
+    def initialize(
+        self, take: Take, peers: frozenset[int], turn: asyncio.Lock, refused: set[int], last: _Last
+    ) -> None:
         self.take = take
+        self.last = last
         self.peers = peers
         self.turn = turn
         self.refused = refused
@@ -138,17 +156,30 @@ class _Nowhere(_Checked):
 
 
 class _Readings(_Checked):
-    """Takes a batch."""
+    """Takes a batch, once: an agent that waited for no answer sends it again."""
+
+    gone = False
+
+    def on_connection_close(self) -> None:
+        """Note that nobody waits for the answer any more."""
+        self.gone = True
 
     async def post(self) -> None:
         """Answer a batch with the orders."""
         async with self.turn:  # What waited while the service was away comes in order and is taken so.
+            if self.gone:
+                return
             orders = await asyncio.to_thread(self._taken)
         self.set_header("Content-Type", "application/json")
         self.finish(dump_orders(orders))
 
     def _taken(self) -> Orders:
-        return self.take(load(self.request.body))
+        batch = load(self.request.body)
+        which = (batch.node, batch.boot_id, batch.uptime)
+        if self.last.which != which:
+            self.last.orders = self.take(batch)
+            self.last.which = which
+        return self.last.orders
 
 
 def peer(request: HTTPServerRequest) -> int:

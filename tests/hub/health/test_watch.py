@@ -134,6 +134,22 @@ def test_a_restart_of_the_machine_lets_go_what_the_lab_cordoned(watch):
     assert watch.log[0].words.startswith("let go by the lab: the machine was restarted since")
 
 
+def test_a_restart_lets_nothing_go_that_an_admin_must_see_first(watch, world):
+    watch.batch(54)  # its power cable
+    watch.batch(79)
+    watch.boot = "boot-2"
+    watch.batch()
+    assert set(watch.cordons) == {"GPU-0"}
+    # An admin lets it go; what then wants a reset alone, a restart lets go again.
+    with world.book.turn() as turn:
+        assert cordons.uncordon(turn, "node", "GPU-0", "root", world.lab.now)
+    watch.batch(79)
+    assert set(watch.cordons) == {"GPU-0"}
+    watch.boot = "boot-3"
+    watch.batch()
+    assert watch.cordons == {}
+
+
 def test_a_gpu_that_comes_back_is_told_and_stays_cordoned(watch):
     watch.batch(problem=LOST)
     assert watch.notices == [("GPU-0", "problem", 1)]

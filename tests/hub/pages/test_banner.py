@@ -2,7 +2,9 @@
 
 import copy
 import threading
+from concurrent.futures import wait
 
+from gpulab_hub.pages import banner
 from gpulab_hub.pages.banner import kept_line
 from gpulab_spawner.errors import LedgerUnavailable
 
@@ -55,6 +57,37 @@ def test_a_fault_keeps_what_was_known():
     assert line() == "there is maintenance"
     clock.now = 6.0
     assert line() == "there is maintenance"
+
+
+def test_a_bug_takes_no_page_and_is_asked_again():
+    clock, answers = Clock(), iter([TimeoutError("a bug"), KeyError("another"), "there is maintenance"])
+
+    def read():
+        answer = next(answers)
+        if isinstance(answer, str):
+            return answer
+        raise answer
+
+    line = kept_line(read, clock=clock, patience=30)
+    assert line() is None
+    clock.now = 6.0
+    assert line() is None
+    clock.now = 12.0
+    assert line() == "there is maintenance"
+
+
+def test_only_the_page_that_begins_the_read_waits_for_it(monkeypatch):
+    waited, go = [], threading.Event()
+
+    def waiting(futures, timeout):
+        waited.append(timeout)
+        return wait(futures, 0)
+
+    monkeypatch.setattr(banner, "wait", waiting)
+    line = kept_line(lambda: str(go.wait(30)), patience=0.25)
+    assert [line(), line(), line()] == [None] * 3
+    assert waited == [0.25, 0, 0]
+    go.set()
 
 
 def test_it_may_go_through_the_hubs_configuration():

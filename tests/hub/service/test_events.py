@@ -23,6 +23,7 @@ from gpulab_hub.service.board import Source, board
 from gpulab_hub.service.streams import MOST_OF_ONE
 from gpulab_hub.visible import Holders, Privacy, Viewer
 from gpulab_hub.withheld import Survey
+from gpulab_spawner.errors import LedgerUnavailable
 
 PAGE = f"{PREFIX}events"
 
@@ -152,6 +153,20 @@ async def test_a_stream_ends_when_the_hub_takes_the_right_away(service, reader, 
     stream = await reader(PAGE, "ada")
     await stream.next()
     service.hub.revoked.add("ada")
+    await stream.end()
+    assert len(service.lab.streams) == 0
+
+
+async def test_whoever_cannot_be_asked_about_is_cut_off(service, reader, live, monkeypatch):
+    monkeypatch.setattr(module, "RECHECK_SECONDS", 0.02)
+    live(GPU_0=7.0)
+    stream = await reader(PAGE, "ada")
+    await stream.next()
+
+    def silent(*_, **__):
+        raise LedgerUnavailable("The lab's database does not answer.")
+
+    monkeypatch.setattr(type(service.lab), "viewer", silent)
     await stream.end()
     assert len(service.lab.streams) == 0
 

@@ -44,7 +44,7 @@ async def test_it_tells_of_the_lab(service, world, prometheus):
     assert answer.headers["Cache-Control"] == "no-store"
     assert values(answer, "gpulab_device_utilisation_ratio") == {("GPU-0", "GPU-0"): 0.5}
     assert values(answer, "gpulab_user_devices") == {("ada",): 1}
-    assert values(answer, "gpulab_gpu_xid_events_total") == {("program", "GPU-1", "31"): 2}
+    assert values(answer, "gpulab_gpu_xid_events") == {("program", "GPU-1", "31"): 2}
     assert values(answer, "gpulab_reconcile_up") == {(): 1}
     assert values(answer, "gpulab_ledger_up") == {(): 1}
 

@@ -99,6 +99,7 @@ async def everything(service, viewer):
     addresses += [f"{API}leases?past=1", f"{API}readings?device=GPU-0&since=0", f"{API}readings?device=GPU-1"]
     addresses += [f"{API}leases/{lease}" for lease in ids]
     addresses += [f"{API}readings?lease={lease}&since=0" for lease in ids]
+    addresses += [f"{API}readings?device=lease:{lease}&since=0" for lease in ids]
     found = {a: (await service.ask("GET", a, viewer)).body.decode() for a in addresses}
     pages = [PREFIX, f"{PREFIX}devices/GPU-0", f"{PREFIX}devices/GPU-1?zoom=day"]
     for address in pages:

@@ -8,9 +8,11 @@ from tests.hub.telemetry.test_inbox import ask
 from tornado.testing import bind_unused_port
 
 from gpulab_hub.maintenance import announce
+from gpulab_hub.reconciler import Report
 from gpulab_hub.service import app
 from gpulab_hub.service.app import Where
 from gpulab_hub.standing import Downtime
+from gpulab_spawner.placement.inventory import SnapshotUnreadable
 from gpulab_spawner.telemetry.readings import (
     Batch,
     DeviceReading,
@@ -63,3 +65,25 @@ async def test_the_service_takes_readings_at_its_socket_while_it_runs(service, t
     os.kill(os.getpid(), signal.SIGTERM)
     await serving
     assert not path.exists()
+
+
+async def test_a_lease_is_no_device_by_another_name(service, world):
+    lease, _ = world.up("ada", "gpu:1")
+    answer = await service.ask("GET", f"readings?device=lease:{lease.id}&since=0", "li")
+    assert (answer.status, answer.json["error"]["code"]) == (404, "no_such_lease")
+
+
+async def test_a_snapshot_that_cannot_be_read_keeps_no_orders_from_the_agent(service):
+    def broken():
+        raise SnapshotUnreadable("the GPU snapshot has layout 9")
+
+    service.lab.inventory = broken
+    assert service.lab.take(BATCH) == Orders()
+    assert service.lab.live.newest().devices == ()
+
+
+async def test_everybody_hears_that_docker_is_silent_and_admins_what_it_said(service):
+    service.lab.report = Report(NOON, problem="Docker does not answer at tcp://192.0.2.7:2375")
+    assert "192.0.2.7" not in str(service.lab.health().problems)
+    assert "cannot be compared now" in str(service.lab.health().problems)
+    assert "192.0.2.7" in str(service.lab.health(detailed=True).problems)

@@ -4,6 +4,8 @@ import logging
 import os
 import stat
 import sys
+import threading
+from dataclasses import replace
 
 import pytest
 
@@ -146,6 +148,57 @@ async def test_a_socket_of_an_earlier_service_is_replaced_and_none_stays_behind(
     assert not path.exists()
 
 
+async def test_a_batch_that_comes_again_is_answered_and_not_taken_again(served):
+    taken = []
+
+    def take(batch):
+        taken.append(batch.uptime)
+        return ORDERS
+
+    path = served(take)
+    for uptime in (2.0, 2.0, 3.0, 3.0):
+        status, body = await ask(path, dump(replace(BATCH, uptime=uptime)))
+        assert (status, load_orders(body)) == (200, ORDERS)
+    assert taken == [2.0, 3.0]
+
+
+async def test_a_batch_that_failed_is_taken_when_it_comes_again(served):
+    answers = iter([RuntimeError("a fault"), ORDERS])
+
+    def take(batch):
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    path = served(take)
+    assert [(await ask(path, dump(BATCH)))[0] for _ in range(2)] == [500, 200]
+
+
+async def test_what_nobody_waits_for_any_more_is_not_taken(served):
+    taken, began, go = [], threading.Event(), threading.Event()
+
+    def take(batch):
+        taken.append(batch.uptime)
+        began.set()
+        assert go.wait(30)
+        return ORDERS
+
+    path = served(take)
+    first = asyncio.create_task(ask(path, dump(BATCH)))
+    await asyncio.to_thread(began.wait, 30)
+    body = dump(replace(BATCH, uptime=3.0))
+    _, writer = await asyncio.open_unix_connection(path)
+    writer.write(b"POST /readings HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+    last = asyncio.create_task(ask(path, dump(replace(BATCH, uptime=4.0))))
+    go.set()
+    assert [(await first)[0], (await last)[0]] == [200, 200]
+    assert taken == [2.0, 4.0]
+
+
 async def test_batches_are_taken_one_after_the_other(served):
     running, most = [], []
 
@@ -156,7 +209,7 @@ async def test_batches_are_taken_one_after_the_other(served):
         return ORDERS
 
     path = served(take)
-    await asyncio.gather(*(ask(path, dump(BATCH)) for _ in range(3)))
+    await asyncio.gather(*(ask(path, dump(replace(BATCH, uptime=2.0 + n))) for n in range(3)))
     assert most == [1] * 3
 
 
