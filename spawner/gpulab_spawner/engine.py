@@ -4,32 +4,33 @@ Done, gone, and unknown. Only a 404 means gone. A 5xx, a time-out or a lost sock
 known: it raises EngineUnavailable, and whoever asked must leave leases and state as they are. (DockerSpawner
 14 takes a 500 for "gone"; that is how running work loses its GPU.)
 
+Reads that fail at once are put again, twice at most (`gpulab_spawner.reads`).
+
 All methods block; run them in an executor.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 import docker
-import requests
-import urllib3
-from docker.errors import APIError, DockerException, NotFound
+from docker.errors import APIError, NotFound
 
+from gpulab_spawner import reads
 from gpulab_spawner.container import LABEL_HUB
-from gpulab_spawner.errors import EngineUnavailable, NameHeld, StartFailed
+from gpulab_spawner.errors import EngineUnavailable, NameHeld
+from gpulab_spawner.faults import LOOK, say_of_the_request, told_apart
 from gpulab_spawner.gate import Ended
+from gpulab_spawner.reads import T
 
 REMOVAL_DEADLINE_SECONDS = 30.0
 EXECUTION_LOOK_SECONDS = 0.1
 KILLED = 137
 """Exit code of a container whose first process got SIGKILL."""
-_LOOK = "Try again in a minute; if it stays, an admin must look at Docker (gpulab doctor)."
 _WITHOUT_EXIT_CODE = {"created": "it was made but never started", "removing": "it is being removed"}
 
 
@@ -128,12 +129,19 @@ class Engine:
 
     Args:
         client: docker-py's low-level client; its timeout bounds every call.
-        sleep: Waits between two looks at a removal in progress, in seconds.
+        sleep: Waits between two looks, and before a read is put again, in seconds.
+        clock: Seconds of the monotonic clock.
     """
 
-    def __init__(self, client: docker.APIClient, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        client: docker.APIClient,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._client = client
         self._sleep = sleep
+        self._clock = clock
 
     def inspect(self, container: str) -> ContainerState | None:
         """Return the state of a container by id or name, or None if there is none.
@@ -141,17 +149,20 @@ class Engine:
         Raises:
             EngineUnavailable: Nothing is known.
         """
-        with _told_apart():
+        return self._inspect(container, reads.PAUSES)
+
+    def _inspect(self, container: str, pauses: Sequence[float]) -> ContainerState | None:
+        with told_apart():
             try:
-                return _state(self._client.inspect_container(container))
+                return _state(self._read(lambda: self._client.inspect_container(container), pauses))
             except NotFound:
                 return None
 
     def image(self, reference: str) -> dict[str, Any] | None:
         """Return Docker's description of an image on this machine, or None if it is not here."""
-        with _told_apart():
+        with told_apart():
             try:
-                return dict(self._client.inspect_image(reference))  # type: ignore[no-untyped-call]
+                return dict(self._read(lambda: self._client.inspect_image(reference)))  # type: ignore[no-untyped-call]
             except NotFound:
                 return None
 
@@ -163,13 +174,13 @@ class Engine:
             StartFailed: Docker lacks what the container names (its image, its network) or will not have it.
             EngineUnavailable: Docker failed or did not answer; the container may exist.
         """
-        with _told_apart():
+        with told_apart():
             try:
                 made = self._client.create_container_from_config(dict(config), name)  # type: ignore[no-untyped-call]
                 return str(made["Id"])
             except APIError as error:
                 if error.status_code != 409:
-                    _say_of_the_request(error)
+                    say_of_the_request(error)
                     raise
         holder = self.inspect(name)
         held_by = holder.id[:12] if holder else "one that is being removed"
@@ -186,16 +197,16 @@ class Engine:
             StartFailed: The container, or what it names, is gone, or Docker will not start it.
             EngineUnavailable: Docker failed or did not answer.
         """
-        with _told_apart():
+        with told_apart():
             try:
                 self._client.start(container)
             except APIError as error:
-                _say_of_the_request(error)
+                say_of_the_request(error)
                 raise
 
     def stop(self, container: str, grace_seconds: int) -> None:
         """End a container: SIGTERM, then SIGKILL after the grace. A gone or ended one is fine."""
-        with _told_apart():
+        with told_apart():
             try:
                 self._client.stop(container, timeout=grace_seconds)
             except NotFound:
@@ -208,7 +219,7 @@ class Engine:
             EngineUnavailable: It was not gone within 30 s.
         """
         deadline = REMOVAL_DEADLINE_SECONDS
-        with _told_apart():
+        with told_apart():
             try:
                 self._client.remove_container(container, v=True)
             except NotFound:
@@ -228,9 +239,10 @@ class Engine:
 
     def logs(self, container: str, lines: int = 20) -> str:
         """Return the last lines of a container's output, "" if it is gone."""
-        with _told_apart():
+        with told_apart():
             try:
-                return bytes(self._client.logs(container, tail=lines)).decode(errors="replace")
+                said = self._read(lambda: self._client.logs(container, tail=lines))
+                return bytes(said).decode(errors="replace")
             except NotFound:
                 return ""
 
@@ -251,7 +263,7 @@ class Engine:
         Raises:
             EngineUnavailable: Docker failed or did not answer, or the command did not end in time.
         """
-        with _told_apart():
+        with told_apart():
             try:
                 made = self._client.exec_create(container, list(command), stdout=False, stderr=False)["Id"]
                 self._client.exec_start(made, detach=True)
@@ -268,7 +280,7 @@ class Engine:
                 raise
         raise EngineUnavailable(
             f"A command in the container {container[:12]} did not end within {seconds:.0f} s.",
-            next_step=_LOOK,
+            next_step=LOOK,
         )
 
     def run(self, config: Mapping[str, Any], name: str) -> tuple[int, str]:
@@ -287,14 +299,14 @@ class Engine:
         container = self.create(config, name)
         try:
             self.start(container)
-            with _told_apart():
+            with told_apart():
                 code = int(self._client.wait(container)["StatusCode"])
             return code, self.logs(container)
         finally:
             self._remove_running(container)
 
     def _remove_running(self, container: str) -> None:
-        with _told_apart():
+        with told_apart():
             try:
                 self._client.remove_container(container, v=True, force=True)
             except APIError as error:
@@ -303,10 +315,7 @@ class Engine:
 
     def find(self, labels: Mapping[str, str]) -> list[ContainerState]:
         """Return every container, ended ones too, that carries all these labels."""
-        wanted = [f"{key}={value}" for key, value in labels.items()]
-        with _told_apart():
-            found = self._client.containers(all=True, filters={"label": wanted})
-        states = (self.inspect(item["Id"]) for item in found)
+        states = (self.inspect(container) for container in self._listed(labels))
         return [state for state in states if state is not None]
 
     def look(self, labels: Mapping[str, str]) -> Looked:
@@ -315,52 +324,26 @@ class Engine:
         Raises:
             EngineUnavailable: Docker gives no list.
         """
-        wanted = [f"{key}={value}" for key, value in labels.items()]
-        with _told_apart():
-            listed = [
-                str(item["Id"]) for item in self._client.containers(all=True, filters={"label": wanted})
-            ]
         states: list[ContainerState] = []
         silent: list[str] = []
-        for container in listed:
+        for container in self._listed(labels):
             try:
-                state = self.inspect(container)
+                # Where Docker stayed silent of one, the pauses would add up over many.
+                state = self._inspect(container, () if silent else reads.PAUSES)
             except EngineUnavailable:
                 silent.append(container)
             else:
                 states += [state] if state is not None else []
         return Looked(tuple(states), frozenset(silent))
 
+    def _listed(self, labels: Mapping[str, str]) -> list[str]:
+        wanted = [f"{key}={value}" for key, value in labels.items()]
+        with told_apart():
+            found = self._read(lambda: self._client.containers(all=True, filters={"label": wanted}))
+            return [str(item["Id"]) for item in found]
 
-@contextmanager
-def _told_apart() -> Iterator[None]:
-    """Word every fault as EngineUnavailable; what an answer below 500 says of a request is told inside."""
-    try:
-        yield
-    except APIError as error:
-        raise EngineUnavailable(
-            f"Docker answered {error.status_code}: {_first_line(error.explanation or str(error))}",
-            next_step=_LOOK,
-            details={"status": error.status_code},
-        ) from error
-    except (DockerException, requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-        raise EngineUnavailable(
-            f"Docker does not answer: {_first_line(str(error))}", next_step=_LOOK
-        ) from error
-
-
-def _say_of_the_request(error: APIError) -> None:
-    """Raise StartFailed if an answer is about the request itself: trying again would not help."""
-    if error.status_code in (400, 404):
-        raise StartFailed(
-            f"Docker does not start this server: {_first_line(error.explanation or str(error))}",
-            next_step="Show these words to an admin, who can see what is missing with gpulab doctor.",
-            details={"status": error.status_code},
-        ) from error
-
-
-def _first_line(text: str) -> str:
-    return (text.strip().splitlines() or [""])[0][:300]
+    def _read(self, ask: Callable[[], T], pauses: Sequence[float] = reads.PAUSES) -> T:
+        return reads.read(ask, self._sleep, self._clock, pauses)
 
 
 def _state(found: Mapping[str, Any]) -> ContainerState:

@@ -111,7 +111,7 @@ class World:
         client = WatchedClient(base_url=self.docker.url, version="1.41", timeout=ENGINE_SECONDS)
         client.watch(process, self.moments)
         self._clients.append(client)
-        return Engine(client, sleep=lambda seconds: None)
+        return Engine(client, sleep=lambda seconds: None, clock=lambda: 0.0)
 
     def begin_service(self) -> None:
         """Begin a life of the service."""

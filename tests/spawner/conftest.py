@@ -20,5 +20,5 @@ def fake(tmp_path_factory):
 @pytest.fixture
 def engine(fake):
     client = docker.APIClient(base_url=fake.url, version="1.41", timeout=1)
-    yield Engine(client, sleep=lambda seconds: None)
+    yield Engine(client, sleep=lambda seconds: None, clock=lambda: 0.0)
     client.close()

@@ -93,6 +93,78 @@ def test_a_fault_of_the_engine_is_unknown_and_worded(engine, fake, fault, operat
     assert "gpulab doctor" in caught.value.next_step
 
 
+READS = {
+    "inspect": lambda engine: engine.inspect("one").status,
+    "image": lambda engine: bool(engine.image("gpulab/base:1")),
+    "logs": lambda engine: engine.logs("one"),
+    "list": lambda engine: len(engine.find({"gpulab.hub": "h"})),
+}
+
+
+@pytest.fixture
+def timed(fake):
+    """An edge with the pauses that it makes, and a clock that each question moves on by `takes` seconds."""
+    client = docker.APIClient(base_url=fake.url, version="1.41", timeout=1)
+    made = Engine(client, lambda seconds: made.pauses.append(seconds), lambda: made.takes * len(fake.calls))
+    made.pauses, made.takes = [], 0.0
+    yield made
+    client.close()
+
+
+@pytest.mark.parametrize("fault", [AnswersServerError, DropsTheConnection])
+@pytest.mark.parametrize("operation", READS)
+def test_a_read_that_fails_at_once_is_put_again(timed, fake, fault, operation):
+    timed.create(CONFIG, "one")
+    well = READS[operation](timed)
+    fake.calls.clear()
+    fake.fault, fake.fault_lasts = fault(operation), 2
+    assert READS[operation](timed) == well
+    assert (fake.calls.count(operation), timed.pauses) == (3, [0.2, 0.6])
+
+
+@pytest.mark.parametrize("fault", [AnswersServerError, DropsTheConnection])
+@pytest.mark.parametrize("operation", READS)
+def test_a_read_that_fails_three_times_is_unknown(timed, fake, fault, operation):
+    timed.create(CONFIG, "one")
+    fake.fault, fake.fault_lasts = fault(operation), 3
+    with pytest.raises(EngineUnavailable):
+        READS[operation](timed)
+    assert (fake.calls.count(operation), fake.fault) == (3, None)
+
+
+@pytest.mark.parametrize("fault", [NeverAnswers("inspect"), Refuses("inspect", 403, "denied by plugin")])
+def test_a_time_out_and_a_refusal_are_asked_once(timed, fake, fault):
+    timed.create(CONFIG, "one")
+    fake.fault = fault
+    with pytest.raises(EngineUnavailable):
+        timed.inspect("one")
+    assert (fake.calls.count("inspect"), timed.pauses) == (1, [])
+
+
+def test_a_fault_that_took_long_is_asked_once(timed, fake):
+    timed.create(CONFIG, "one")
+    timed.takes, fake.fault = 10.0, AnswersServerError("inspect")
+    with pytest.raises(EngineUnavailable):
+        timed.inspect("one")
+    assert fake.calls.count("inspect") == 1
+
+
+@pytest.mark.parametrize("operation", ["create", "start", "stop", "remove", "wait"])
+def test_what_changes_something_is_put_once(timed, fake, operation):
+    fake.fault, fake.fault_lasts = AnswersServerError(operation), 1
+    made = "" if operation == "create" else timed.create(CONFIG, "one")
+    acts = {
+        "create": lambda: timed.create(CONFIG, "one"),
+        "start": lambda: timed.start(made),
+        "stop": lambda: timed.stop(made, 0),
+        "remove": lambda: timed.remove(made),
+        "wait": lambda: timed.run(SHORT, "short"),
+    }
+    with pytest.raises(EngineUnavailable):
+        acts[operation]()
+    assert (fake.calls.count(operation), timed.pauses) == (1, [])
+
+
 @pytest.mark.filterwarnings("ignore:.*unclosed <socket:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 def test_an_engine_that_is_not_there_is_unknown(tmp_path):
@@ -253,3 +325,11 @@ def test_a_look_tells_the_silent_from_the_gone(engine, fake):
     fake.fault = AnswersServerError("inspect")
     looked = engine.look({"gpulab.hub": "h"})
     assert (looked.containers, looked.silent) == ((), {one, two})
+
+
+def test_a_look_at_many_waits_for_one_that_is_silent_only(timed, fake):
+    for name in ("one", "two", "three"):
+        timed.create(CONFIG, name)
+    fake.fault = AnswersServerError("inspect")
+    assert len(timed.look({"gpulab.hub": "h"}).silent) == 3
+    assert (fake.calls.count("inspect"), timed.pauses) == (3 + 2, [0.2, 0.6])
