@@ -19,7 +19,7 @@ from gpulab_hub.agent.child import START_SECONDS, Hung, Stopped, Stuck, Worker, 
 from gpulab_hub.agent.hung import MOST_STUCK, HungGpus
 from gpulab_hub.agent.moment import now
 from gpulab_hub.agent.sender import Sender
-from gpulab_hub.agent.standing_in import MAINTENANCE, NOT_ALONE
+from gpulab_hub.agent.standing_in import MAINTENANCE, NOT_ALONE, STILL_OPEN
 from gpulab_hub.paths import LabPaths
 from gpulab_hub.simulate import stage
 from gpulab_spawner.errors import LabError
@@ -51,13 +51,19 @@ class Agent:
         worker: Makes a worker that leaves some GPUs alone, and may take so many seconds to start.
         sender: Sends the readings and has the service's orders.
         hung: GPUs that NVML hangs on.
+        stuck: Where its workers, and those of `hung`, leave what cannot be killed.
     """
 
-    def __init__(self, paths: LabPaths, worker: MakeWorker, sender: Sender, hung: HungGpus) -> None:
+    def __init__(
+        self, paths: LabPaths, worker: MakeWorker, sender: Sender, hung: HungGpus, stuck: Stuck | None = None
+    ) -> None:
         self._paths = paths
         self._make = worker
         self._sender = sender
         self._hung = hung
+        self._stuck = stuck or Stuck()
+        self._released: frozenset[str] = frozenset()
+        self._holders: frozenset[int] = frozenset()
         self._worker: Worker | None = None
         self._without: dict[str, str] = {}
         self._start_seconds = START_SECONDS
@@ -89,7 +95,10 @@ class Agent:
     def _leave_alone(self, why: str, orders: Orders) -> float:
         """Have nothing of NVML open, and say of all GPUs why they cannot be used."""
         self.close()
-        self._write_off(why, orders.release)
+        if self._stuck.pids():
+            self._write_off(STILL_OPEN)
+        else:
+            self._write_off(why, orders.release)
         return INTERVAL
 
     def _read(self, orders: Orders) -> float:
@@ -117,14 +126,25 @@ class Agent:
 
     def _asked(self, orders: Orders) -> bytes | None:
         """Return the worker's answer if it comes soon; GPUs that hang are tried meanwhile."""
-        left = dict.fromkeys(orders.release, MAINTENANCE)
-        self._hung.retry(self._known(), left, time.monotonic())
-        without = {**self._hung.reasons(), **left}
+        self._hung.retry(self._known(), orders.release, time.monotonic())
+        without = {**self._hung.reasons(), **self._left(frozenset(orders.release))}
         if self._worker is None or without != self._without:
             # What a worker has opened it keeps open, and what it was denied it never gets.
             self._close_worker()
             self._worker, self._without = self._make(without, self._start_seconds), without
         return self._worker.answered(INTERVAL)
+
+    def _left(self, released: frozenset[str]) -> dict[str, str]:
+        """Return the GPUs that are let go of, each with the reason.
+
+        "In maintenance" means that they can be worked on: whatever had them open has ended by then.
+        """
+        if released != self._released:
+            self._close_worker()
+            # What is stuck from now on never had them open: it was started without them.
+            self._released, self._holders = released, frozenset(self._stuck.pids())
+        self._holders = self._holders.intersection(self._stuck.pids())
+        return dict.fromkeys(sorted(released), STILL_OPEN if self._holders else MAINTENANCE)
 
     def _known(self) -> tuple[str, ...]:
         return tuple(gpu.uuid for gpu in self._last().gpus)
@@ -239,7 +259,7 @@ def _agent(paths: LabPaths, stop: int) -> Agent:
         return Worker(words, stop, stuck=stuck, most_stuck=MOST_STUCK)
 
     sender = Sender(paths.readings, paths.orders)
-    return Agent(paths, worker, sender, HungGpus(trial))
+    return Agent(paths, worker, sender, HungGpus(trial), stuck)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from gpulab_hub.agent.child import Hung, WorkerFailed
 from gpulab_hub.agent.hung import FIRST_RETRY, HungGpus
 from gpulab_hub.agent.progress import Asked
 from gpulab_hub.agent.sampler import FRESH_WORKER_SECONDS, INTERVAL, LONGEST_PAUSE, Agent
-from gpulab_hub.agent.standing_in import NOT_ALONE
+from gpulab_hub.agent.standing_in import MAINTENANCE, NOT_ALONE, STILL_OPEN
 from gpulab_hub.simulate.live import Live
 from gpulab_spawner.placement.devices import Gpu
 from gpulab_spawner.placement.inventory import Inventory, dump
@@ -70,8 +70,8 @@ def service():
 
 @pytest.fixture
 def agent_of(paths, service):
-    def make(worker, trial=None):
-        return Agent(paths, worker, service, HungGpus(trial or worker))
+    def make(worker, trial=None, stuck=None):
+        return Agent(paths, worker, service, HungGpus(trial or worker), stuck)
 
     return make
 
@@ -257,6 +257,65 @@ def test_where_one_cannot_be_kept_closed_none_is_opened(paths, agent_of, service
     agent.tick()
     assert worker.closed == 1
     assert [gpu.problem for gpu in snapshot.read(paths.snapshot).gpus] == ["in maintenance", NOT_ALONE]
+
+
+class Unkillable(Answers):
+    """Workers that hang in the driver when they are closed, until `dies`; it is the place for them, too."""
+
+    def __init__(self, *answers):
+        super().__init__(*answers)
+        self.living = []
+
+    def close(self):
+        super().close()
+        self.living.append(1000 + self.closed)
+
+    def pids(self):
+        return list(self.living)
+
+    def dies(self):
+        self.living.clear()
+
+
+def test_a_gpu_is_in_maintenance_only_once_the_old_worker_has_ended(agent_of, service, monkeypatch):
+    monkeypatch.setattr(confine, "available", lambda: True)
+    worker = Unkillable(TWO, TWO, TWO, TWO, TWO)
+    agent = agent_of(worker, trial=Answers(), stuck=worker)
+    agent.tick()
+    service.orders = Orders(release=("GPU-a",))
+    agent.tick()
+    agent.tick()
+    assert worker.started[1:] == [({"GPU-a": STILL_OPEN}, child.START_SECONDS)]
+    worker.dies()
+    agent.tick()
+    # What is stuck now was started without the GPU: it holds nothing up.
+    assert worker.pids() != []
+    agent.tick()
+    assert worker.started[2:] == [({"GPU-a": MAINTENANCE}, child.START_SECONDS)]
+
+
+@pytest.mark.parametrize("orders", [Orders(release_all=True), Orders(release=("GPU-a",))])
+def test_nothing_is_in_maintenance_while_a_worker_is_stuck(paths, agent_of, service, monkeypatch, orders):
+    monkeypatch.setattr(confine, "available", lambda: False)
+    worker = Unkillable(TWO)
+    agent = agent_of(worker, trial=Answers(), stuck=worker)
+    agent.tick()
+    service.orders = orders
+    agent.tick()
+    written = snapshot.read(paths.snapshot)
+    assert {written.problem, *(gpu.problem for gpu in written.gpus)} == {STILL_OPEN}
+    worker.dies()
+    agent.tick()
+    assert snapshot.read(paths.snapshot).gpu("GPU-a").problem == MAINTENANCE
+
+
+def test_the_agent_knows_the_workers_that_are_stuck(paths, monkeypatch):
+    made = []
+    monkeypatch.setattr(sampler, "Worker", lambda *words, **more: made.append(more["stuck"]))
+    agent = sampler._agent(paths, 0)
+    agent._make({}, 1.0)
+    agent._hung._start({})
+    assert made == [agent._stuck] * 2
 
 
 def test_the_service_hears_of_an_agent_whose_worker_does_not_answer(agent_of, service, monkeypatch):
