@@ -170,6 +170,12 @@ def orders(standing: Standing, node: str, now: float) -> Orders:
     return Orders(release=tuple(gpu for gpu in gpus if gpu not in held))
 
 
+def serving(downtime: Downtime) -> tuple[str, ...]:
+    """Return the GPUs of which only slices are in maintenance: they serve others, and are not let go of."""
+    gpus = dict.fromkeys(key.partition("/")[0] for key in downtime.devices)
+    return tuple(gpu for gpu in gpus if gpu not in downtime.devices)
+
+
 def banner(downtime: Downtime | None, now: float) -> str | None:
     """Return what every page tells everybody of maintenance, None if there is nothing to tell."""
     if downtime is None:

@@ -102,7 +102,10 @@ def test_maintenance_from_its_announcement_to_what_is_different_after_it(lab):
     assert ended["close_reason"].startswith("ended for maintenance at 20")
     assert ended["close_reason"].endswith(": driver upgrade")
     assert lab.server("bo")["ready"]
-    until(lambda: "told to let go of the GPUs" in lab.gpulab("maintenance", "status"), "the GPUs are free")
+    until(
+        lambda: "has let go of the GPUs: work on them" in lab.gpulab("maintenance", "status"),
+        "the GPUs are free",
+    )
     assert "in maintenance since" in lab.refused("ada", {"shape": "mig:1g.10gb"})
 
     # The agent has let go: it sees the change when it is told that maintenance is over, and not before.

@@ -11,7 +11,7 @@ import click
 
 from gpulab_hub import maintenance as keep
 from gpulab_hub import settings as site
-from gpulab_hub.agent.standing_in import reads_all
+from gpulab_hub.agent.standing_in import let_go, reads_all
 from gpulab_hub.commands import emit, json_option, lab_command, open_database
 from gpulab_hub.commands.device import key_of
 from gpulab_hub.database import reading
@@ -25,6 +25,7 @@ from gpulab_hub.standing import Downtime
 from gpulab_hub.when import date_and_time, parse_time
 from gpulab_spawner.errors import LabError
 from gpulab_spawner.placement.inventory import Inventory
+from gpulab_spawner.telemetry.readings import Orders
 
 WAIT_SECONDS = 20.0
 
@@ -67,7 +68,10 @@ def on(paths: LabPaths, when: str | None, names: Sequence[str], words: str) -> N
     click.echo(f"Maintenance of {what} from {date_and_time(begins)}. Nothing of it is granted any more.")
     ends = "end within seconds" if begins <= now else "are warned, and end then"
     click.echo(f"{_servers(len(left))} on it {ends}." if left else "No server is on it.")
-    click.echo("`gpulab maintenance status` tells when the GPUs are let go of.")
+    for line in _serving(downtime):
+        click.echo(line)
+    if not devices or any("/" not in key for key in devices):
+        click.echo("`gpulab maintenance status` tells when the GPUs are let go of.")
 
 
 @maintenance.command()
@@ -109,9 +113,11 @@ def status(paths: LabPaths, as_json: bool) -> None:
     held = sorted(c.container_name for c in standing.quarantined.values())
     orders = keep.orders(standing, node, now)
     seen = _snapshot(paths)
-    seen = seen if seen is not None and reads_all(seen) else None
+    released = past is not None and _released(paths, past, orders, seen, now)
+    different = _different(past, seen if seen is not None and reads_all(seen) else None)
     if as_json:
-        emit(_as_data(past, now, [lease.id for lease in left], _different(past, seen)))
+        all_ = released and not left
+        emit(_as_data(past, now, [lease.id for lease in left], different) | {"let_go": all_})
         return
     if past is None:
         click.echo("There was no maintenance yet.")
@@ -123,9 +129,9 @@ def status(paths: LabPaths, as_json: bool) -> None:
             click.echo(f"  still on it: {lease.user}, {lease.server or 'default server'} ({lease.id[:8]})")
         for name in held:
             click.echo(f"  in quarantine, and may have a GPU: {name}")
-        if orders.release_all or orders.release:
-            click.echo("  The agent is told to let go of the GPUs: work on them.")
-    for line in _different(past, seen):
+        for line in _progress(past.downtime, orders, released, now):
+            click.echo(f"  {line}")
+    for line in different:
         click.echo(line)
 
 
@@ -139,6 +145,38 @@ def _as_text(past: keep.Past, now: float) -> list[str]:
     state = "since" if downtime.begun(now) else "from"
     begins = f"{state} {date_and_time(downtime.begins_at)}"
     return [f"Maintenance of {what} {begins}, by {downtime.by}{downtime.purpose}"]
+
+
+def _released(paths: LabPaths, past: keep.Past, orders: Orders, seen: Inventory | None, now: float) -> bool:
+    """Return whether the agent says now that it has let go of what it was ordered to."""
+    max_age = site.load(paths.config).host.snapshot_max_age_seconds
+    fresh = seen is not None and abs(now - seen.taken_at) <= max_age
+    return seen is not None and fresh and let_go(seen, orders, past.downtime.begins_at)
+
+
+def _progress(downtime: Downtime, orders: Orders, released: bool, now: float) -> list[str]:
+    """Return how far the letting go has come, once maintenance has begun."""
+    if not downtime.begun(now):
+        return _serving(downtime)
+    lines = []
+    gone = orders.release if released else ()
+    if released:
+        what = ", ".join(gone) or "the GPUs"
+        lines.append(f"The agent has let go of {what}: work on {'it' if len(gone) == 1 else 'them'}.")
+    waiting = ", ".join(key for key in downtime.devices if "/" not in key and key not in gone)
+    if waiting or not (downtime.devices or released):
+        lines.append(
+            f"The agent has not let go of {waiting or 'the GPUs'} yet. `gpulab status` tells whether it and "
+            "the service run."
+        )
+    return lines + _serving(downtime)
+
+
+def _serving(downtime: Downtime) -> list[str]:
+    return [
+        f"{gpu} serves its other slices and is not let go of; to work on it, name the GPU itself."
+        for gpu in keep.serving(downtime)
+    ]
 
 
 def _as_data(

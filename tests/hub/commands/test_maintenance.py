@@ -8,6 +8,7 @@ from tests.fakes.lab import machine
 from tests.hub.commands.test_lease_and_device import lab as base_lab
 
 from gpulab_hub import ledger
+from gpulab_hub.agent.standing_in import MAINTENANCE, NOT_ALONE, STILL_OPEN, off
 from gpulab_hub.commands import maintenance as command
 from gpulab_hub.commands.lab import health_of
 from gpulab_hub.database import reading, writing
@@ -49,7 +50,7 @@ def test_maintenance_is_announced_shown_and_ended_with_what_changed(lab, now, tm
     status = lab.gpulab("maintenance", "status").output
     assert "driver upgrade" in status
     assert "still on it: ada, default server" in status
-    assert "let go of the GPUs: work" not in status
+    assert "let go of" not in status
     assert lab.standing().downtime.begins_at == now["now"] + 7200
     see(tmp_path, replace(machine(1), taken_at=now["now"] + 9, driver_version="580.2", node="node"))
     done = lab.gpulab("maintenance", "off")
@@ -67,12 +68,65 @@ def test_maintenance_without_a_time_begins_at_once_and_says_when_gpus_are_free(l
     done = lab.gpulab("maintenance", "on", "--device", "GPU-0")
     assert "Maintenance of GPU-0 from" in done.output
     assert "No server is on it." in done.output
-    assert "told to let go of the GPUs" in lab.gpulab("maintenance", "status").output
+    assert "The agent has not let go of GPU-0 yet." in lab.gpulab("maintenance", "status").output
     found = json.loads(lab.gpulab("maintenance", "status", "--json").output)
     assert (found["on"], found["begun"], found["devices"], found["leases"]) == (True, True, ["GPU-0"], [])
     again = lab.gpulab("maintenance", "on", "--at", "+1h")
     assert again.exit_code == 1
     assert "Maintenance is on since" in again.output
+
+
+def gone(lab):
+    """What `status` says of the letting go, in words and as data."""
+    lines = lab.gpulab("maintenance", "status").output.splitlines()
+    found = json.loads(lab.gpulab("maintenance", "status", "--json").output)
+    return [line.strip() for line in lines if "let go of" in line], found["let_go"]
+
+
+NOT_YET = "The agent has not let go of {} yet. `gpulab status` tells whether it and the service run."
+
+
+def test_the_gpus_are_free_only_once_the_agent_has_said_so_since_the_begin(lab, now, tmp_path):
+    see(tmp_path, off(SEEN, now["now"], MAINTENANCE))  # of an earlier one
+    lab.gpulab("maintenance", "on")
+    now["now"] += 5
+    assert gone(lab) == ([NOT_YET.format("the GPUs")], False)
+    see(tmp_path, off(SEEN, now["now"], STILL_OPEN))
+    assert gone(lab) == ([NOT_YET.format("the GPUs")], False)
+    see(tmp_path, off(SEEN, now["now"], MAINTENANCE))
+    assert gone(lab) == (["The agent has let go of the GPUs: work on them."], True)
+    now["now"] += 16  # The agent is down, or hangs: what it has open is not known.
+    assert gone(lab) == ([NOT_YET.format("the GPUs")], False)
+    LabPaths(tmp_path).snapshot.unlink()
+    assert gone(lab) == ([NOT_YET.format("the GPUs")], False)
+
+
+def test_the_age_from_which_on_a_snapshot_is_stale_is_the_sites(lab, now, tmp_path):
+    LabPaths(tmp_path).config.write_text("host:\n  snapshot_max_age_seconds: 60\n")
+    lab.gpulab("maintenance", "on")
+    see(tmp_path, off(SEEN, now["now"] + 1, MAINTENANCE))
+    now["now"] += 50
+    assert gone(lab)[1] is True
+
+
+def test_single_gpus_are_free_one_by_one(lab, now, tmp_path):
+    lab.open("ada")
+    (held,) = next(iter(lab.standing().leases.values())).devices
+    other = "GPU-1" if held == "GPU-0" else "GPU-0"
+    lab.gpulab("maintenance", "on", "--device", "GPU-0", "--device", "GPU-1")
+    assert gone(lab) == ([NOT_YET.format("GPU-0, GPU-1")], False)
+    see(tmp_path, off(SEEN, now["now"] + 1, NOT_ALONE, (other,)))
+    assert gone(lab) == ([f"The agent has let go of {other}: work on it.", NOT_YET.format(held)], False)
+
+
+def test_a_gpu_of_which_a_slice_is_in_maintenance_is_not_let_go_of(lab, now, tmp_path):
+    see(tmp_path, machine(1, 2, taken_at=now["now"]))
+    done = lab.gpulab("maintenance", "on", "--device", "MIG-1").output
+    serving = "GPU-mig serves its other slices and is not let go of; to work on it, name the GPU itself."
+    assert serving in done
+    assert "maintenance status" not in done
+    see(tmp_path, off(machine(1, 2), now["now"] + 1, MAINTENANCE))
+    assert gone(lab) == ([serving], False)
 
 
 @pytest.mark.parametrize(
