@@ -125,12 +125,6 @@ def parse_period(text: str) -> Period:
     raise ValueError(f"{text[:60]!r} is not a period: write {ACCEPTED}")
 
 
-def days_between(first: date, last: date) -> Iterator[date]:
-    """Yield the days from first to last, both included."""
-    for number in range((last - first).days + 1):
-        yield first + number * _DAY
-
-
 @lru_cache(maxsize=4096)
 def begin_of(day: date, zone: tzinfo) -> float:
     """Return when a day begins, in Unix seconds; where its midnight is skipped, the moment of the skip."""
