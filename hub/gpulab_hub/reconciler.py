@@ -48,7 +48,7 @@ from gpulab_spawner.container import (
     LABEL_WITNESS,
     container_name,
 )
-from gpulab_spawner.engine import ContainerState, unix_time
+from gpulab_spawner.engine import LAST_LINES, ContainerState, unix_time
 from gpulab_spawner.errors import LabError
 from gpulab_spawner.gate import Ended, Lease, LeaseRequest, Person
 from gpulab_spawner.placement.devices import Device
@@ -58,7 +58,6 @@ from gpulab_spawner.placement.request import NoGpu, Shape, Slice, WholeGpus
 log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 10
-LAST_LINES = 50
 _AT_ONCE = 8
 
 

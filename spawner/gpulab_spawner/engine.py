@@ -29,6 +29,8 @@ from gpulab_spawner.reads import T
 
 REMOVAL_DEADLINE_SECONDS = 30.0
 EXECUTION_LOOK_SECONDS = 0.1
+LAST_LINES = 50
+"""Lines of output that are kept of a server that ended."""
 KILLED = 137
 """Exit code of a container whose first process got SIGKILL."""
 _WITHOUT_EXIT_CODE = {"created": "it was made but never started", "removing": "it is being removed"}

@@ -30,7 +30,7 @@ from traitlets import Unicode
 from gpulab_spawner.answering import LOOK_SECONDS, wait_for_answer
 from gpulab_spawner.calls import Calls
 from gpulab_spawner.container import PORT, Server, container_name, create_arguments
-from gpulab_spawner.engine import ContainerState
+from gpulab_spawner.engine import LAST_LINES, ContainerState
 from gpulab_spawner.errors import (
     BadOptions,
     EngineUnavailable,
@@ -55,7 +55,6 @@ T = TypeVar("T")
 NEVER_SECONDS = 10 * 365 * 24 * 3600
 # The hub gives up a start without a word (str of its TimeoutError is ""): a moment earlier we do, with words.
 GIVE_UP_BEFORE_SECONDS = 1
-LAST_LINES = 50
 
 
 class GpuDockerSpawner(DockerSpawner):  # type: ignore[misc]

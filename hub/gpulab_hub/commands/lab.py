@@ -8,7 +8,6 @@ import time
 from math import inf
 
 import click
-import docker
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
@@ -24,7 +23,7 @@ from gpulab_hub.paths import LabPaths
 from gpulab_hub.standing import Downtime
 from gpulab_hub.when import date_and_time
 from gpulab_spawner.container import LABEL_LEASE
-from gpulab_spawner.engine import ContainerState, Engine
+from gpulab_spawner.engine import ContainerState
 from gpulab_spawner.errors import LabError
 from gpulab_spawner.placement.inventory import Inventory
 
@@ -126,7 +125,7 @@ def _end(paths: LabPaths, record: LabRecord, running: list[ContainerState]) -> N
             ledger.begin_closing(
                 turn, lease, Cause.STOPPED, "the lab was stopped", time.time(), Actor.SPAWNER
             )
-    ended = servers.end(_docker(record), running, close)
+    ended = servers.end(engines.edge(record.engine), running, close)
     click.echo(f"{len(ended.gone)} server{'' if len(ended.gone) == 1 else 's'} ended, devices are free.")
     for name, problem in ended.left.items():
         click.echo(f"{name} is still there: {problem}", err=True)
@@ -143,7 +142,10 @@ def _own_servers(paths: LabPaths, record: LabRecord) -> list[ContainerState]:
     with reading(database) as connection:
         recorded = frozenset(r.container_id for r in history.open_leases(connection) if r.container_id)
     return servers.own(
-        _docker(record), record.hub_id, lambda lease, sign: witness.verify(key, lease, sign), recorded
+        engines.edge(record.engine),
+        record.hub_id,
+        lambda lease, sign: witness.verify(key, lease, sign),
+        recorded,
     )
 
 
@@ -189,7 +191,3 @@ def _snapshot(paths: LabPaths) -> Inventory | None:
         return SnapshotFile(paths.snapshot).read()
     except LabError:
         return None
-
-
-def _docker(record: LabRecord) -> Engine:
-    return Engine(docker.APIClient(base_url=record.engine, timeout=60, version="auto"))

@@ -13,6 +13,7 @@ import docker
 from docker.errors import DockerException
 
 from gpulab_hub.deploy.machine import CommandFailed, Machine
+from gpulab_spawner.engine import Engine
 from gpulab_spawner.errors import ConfigError, EngineUnavailable
 
 DEFAULT = "unix:///var/run/docker.sock"
@@ -57,6 +58,15 @@ def address(setting: str | None, environ: Mapping[str, str]) -> Address:
 def connect(url: str) -> docker.DockerClient:
     """Return a client; the engine is not asked yet."""
     return docker.DockerClient(base_url=url, timeout=60, version="auto")
+
+
+def edge(url: str) -> Engine:
+    """Return the spawner's edge to an engine, for a command; the engine is asked for its version.
+
+    Raises:
+        DockerException: It does not answer.
+    """
+    return Engine(docker.APIClient(base_url=url, timeout=60, version="auto"))
 
 
 def answers(url: str, connect: Connect) -> str | None:

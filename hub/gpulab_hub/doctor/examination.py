@@ -6,8 +6,7 @@ import os
 import time
 from pathlib import Path
 
-import docker
-
+from gpulab_hub.deploy import engine as engines
 from gpulab_hub.deploy.machine import CommandFailed, Machine
 from gpulab_hub.deploy.record import LabRecord
 from gpulab_hub.doctor import docker_facts, floors, gather, probes, service_health
@@ -16,7 +15,6 @@ from gpulab_hub.doctor.finding import Finding
 from gpulab_hub.doctor.injection import Way, choose_injection, of_setting
 from gpulab_hub.paths import LabPaths
 from gpulab_hub.settings import Settings
-from gpulab_spawner.engine import Engine
 from gpulab_spawner.errors import LabError
 
 
@@ -67,7 +65,7 @@ def _gpu(paths: LabPaths, record: LabRecord, settings: Settings, now: float) -> 
 
 def memlock(record: LabRecord) -> bool:
     """Return whether this engine lifts the memlock limit, tried with one container."""
-    return probes.memlock(_engine(record), record.image, record.hub_id)
+    return probes.memlock(engines.edge(record.engine), record.image, record.hub_id)
 
 
 def _lab(paths: LabPaths, record: LabRecord, settings: Settings, engine: EngineFacts) -> LabFacts:
@@ -87,7 +85,7 @@ def _lab(paths: LabPaths, record: LabRecord, settings: Settings, engine: EngineF
         database_problem=problem,
         limit_differences=differences,
         storage_looked=able,
-        storage_problem=probes.storage(_engine(record), record.image, record.hub_id, storage_root)
+        storage_problem=probes.storage(engines.edge(record.engine), record.image, record.hub_id, storage_root)
         if able
         else None,
         memlock=memlock(record) if able else None,
@@ -124,7 +122,3 @@ def _toolkit(machine: Machine) -> str | None:
         return gather.toolkit_version(machine.run([command, "--version"], timeout=30))
     except CommandFailed:
         return None
-
-
-def _engine(record: LabRecord) -> Engine:
-    return Engine(docker.APIClient(base_url=record.engine, timeout=60, version="auto"))
