@@ -1,10 +1,12 @@
 """Processes and their threads that fight over 16 devices, on both databases.
 
-A fight ends by itself or the test does not: a deadlock is a run that hangs, and a lock that is given up after
-its time is a contender that fails. GPULAB_LONG=N makes every fight N times as long.
+A fight takes seconds. One that is still on after SECONDS is a deadlock: the test fails, and its processes
+are killed. A lock that is given up after its time is a contender that fails. GPULAB_LONG=N makes every fight
+N times as long.
 """
 
 import os
+import signal
 import subprocess
 import sys
 from collections import defaultdict
@@ -21,6 +23,7 @@ from gpulab_hub.database import reading
 ROOT = Path(__file__).parents[2]
 DEVICES = 16
 LONGER = int(os.environ.get("GPULAB_LONG", "1"))
+SECONDS = 300 * LONGER
 
 
 @dataclass
@@ -36,10 +39,24 @@ def contend(url, processes, threads, rounds):
     """Let processes fight, and return what they counted."""
     numbers = map(str, (processes, threads, rounds, DEVICES))
     command = [sys.executable, "-m", "tests.fakes.contender", url, *numbers]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert said.returncode == 0, said.stderr
-    assert said.stderr == ""
-    return Counts(*map(int, said.stdout.split()))
+    return Counts(*map(int, end_of(command, SECONDS).split()))
+
+
+def end_of(command, seconds):
+    """Wait for the end of a command and return what it printed; kill one that hangs, and its children."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as process:
+        try:
+            said, wrong = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            said, wrong = process.communicate()
+            pytest.fail(f"still on after {seconds} s, which is a deadlock. It said: {said}{wrong}")
+    assert process.returncode == 0, wrong
+    assert wrong == ""
+    return said
 
 
 def spans(engine):
@@ -77,3 +94,9 @@ def test_nothing_is_granted_twice_and_no_write_is_lost(engine, url, processes, t
     assert len(held) == DEVICES
     for device in held.values():
         assert all(before[1] <= after[0] for before, after in pairwise(device))
+
+
+def test_a_fight_that_hangs_fails_and_leaves_no_process():
+    with pytest.raises(pytest.fail.Exception, match="which is a deadlock"):
+        # The pipe's end comes only when the child that holds it too is gone.
+        end_of(["sh", "-c", "sleep 1000 & wait"], seconds=1)
