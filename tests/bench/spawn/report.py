@@ -1,4 +1,4 @@
-"""Figures of a run: medians, 95th percentiles, ratios. Pure."""
+"""Figures of a run: medians, 95th percentiles, ratios, and whether ours are good enough. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Any
 
 Samples = Mapping[str, Mapping[int, Sequence[float]]]
 """Seconds of each server, by peer and by how many were started at once."""
+
+MOST = 0.6
+"""Ours may take this share of stock's time, at every count of servers started at once."""
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -35,6 +38,23 @@ def summary(samples: Samples) -> dict[str, Any]:
         if "ours" in row and "stock" in row:
             row["ratio"] = {key: round(row["stock"][key] / row["ours"][key], 2) for key in ("p50", "p95")}
     return found
+
+
+def misses(figures: Mapping[str, Any], most: float = MOST) -> list[str]:
+    """Return in words where ours took more than its share of stock's time, by median or 95th percentile.
+
+    Args:
+        figures: What `summary` returned; a count without both peers is compared with nothing.
+        most: The share.
+    """
+    return [
+        f"{at_once} at once: the {key} of ours is {row['ours'][key] / row['stock'][key]:.2f} of stock's; "
+        f"{most} is the most"
+        for at_once, row in figures.items()
+        if "ours" in row and "stock" in row
+        for key in ("p50", "p95")
+        if row["ours"][key] > most * row["stock"][key]
+    ]
 
 
 def table(figures: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.bench.spawn.report import percentile, summary, table
+from tests.bench.spawn.report import misses, percentile, summary, table
 
 
 def test_percentiles_are_values_that_were_measured() -> None:
@@ -32,3 +32,24 @@ def test_one_peer_alone_has_no_ratio() -> None:
     figures = summary({"stock": {1: [6.0]}})
     assert figures == {"1": {"stock": {"servers": 1, "p50": 6.0, "p95": 6.0}}}
     assert "stock/ours" not in table(figures)
+    assert misses(figures) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "four", "wrong"),
+    [
+        ([6.0], [6.0], []),
+        ([6.1], [6.0], ["1 at once: the p50", "1 at once: the p95"]),
+        ([6.0], [5.0, 6.1], ["4 at once: the p95"]),
+        (
+            [6.1],
+            [6.1],
+            ["1 at once: the p50", "1 at once: the p95", "4 at once: the p50", "4 at once: the p95"],
+        ),
+    ],
+)
+def test_ours_may_take_three_fifths_of_stock_at_every_count(
+    one: list[float], four: list[float], wrong: list[str]
+) -> None:
+    found = misses(summary({"ours": {1: one, 4: four}, "stock": {1: [10.0], 4: [10.0]}}))
+    assert [words.partition(" of ours")[0] for words in found] == wrong
