@@ -25,8 +25,10 @@ from gpulab_spawner.container import PORT
 from tests.chaos import invariants
 from tests.chaos.deeds import Deeds
 from tests.chaos.rest import rest
+from tests.chaos.usage import usage_is_what_the_rows_say
 from tests.chaos.world import World
 from tests.fakes.docker_engine import fake_engine
+from tests.fakes.lab import NOON
 
 REST_EVERY = 40
 LAST = 20
@@ -142,8 +144,8 @@ async def _steps(
         wrong = invariants.violations(world.evidence())
         result.checked += len(invariants.ALL)
         if number % REST_EVERY == 0 and not wrong:
-            wrong = [*await rest(deeds), *invariants.violations(world.evidence())]
-            result.checked += len(invariants.ALL) + 1
+            wrong = [*await rest(deeds), *invariants.violations(world.evidence()), *_usage(world)]
+            result.checked += len(invariants.ALL) + 2
         result.faults = world.faults + world.docker.hits
         result.grants = len(world.admitted)
         if wrong:
@@ -152,7 +154,13 @@ async def _steps(
         if number % 500 == 0:
             say(f"{number} steps, {result.faults.total()} faults")
         if faults is not None and result.faults.total() >= faults:
-            return
+            break
+    result.violations, result.last = _usage(world), deeds.last(LAST)
+    result.checked += 1
+
+
+def _usage(world: World) -> list[str]:
+    return usage_is_what_the_rows_say(world.database, NOON - 1, world.now)
 
 
 def _make_database(path: Path) -> None:

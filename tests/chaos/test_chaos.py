@@ -3,6 +3,7 @@
 import pytest
 
 from gpulab_hub import admission
+from gpulab_hub.accounting import usage
 from gpulab_spawner.engine import Engine
 from gpulab_spawner.errors import EngineUnavailable
 from tests.chaos.drive import run
@@ -16,6 +17,20 @@ def test_all_invariants_hold_through_500_faults():
     assert result.faults.total() >= FAULTS
     assert result.grants > 100
     assert len(result.faults) > 20
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        lambda holding, period: range(int(holding.opened_at), period.now),
+        lambda holding, period: range(int(holding.opened_at), int(holding.closed_at or holding.opened_at)),
+    ],
+    ids=["a lease that goes on after its end", "an open lease that counts for nothing"],
+)
+def test_usage_that_differs_from_the_ledgers_rows_is_seen(monkeypatch, held):
+    monkeypatch.setattr(usage, "held", held)
+    words, _ = planted(steps=80)
+    assert "usage_is_what_the_rows_say: usage of lease" in words
 
 
 def planted(seed=1, steps=600):

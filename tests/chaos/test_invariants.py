@@ -6,6 +6,7 @@ import pytest
 
 from gpulab_hub.history import HeldDevice, Record
 from tests.chaos.invariants import ALL, Container, Evidence, Grant, Touch, violations
+from tests.chaos.usage import differences
 from tests.fakes.lab import GIB, NOON, machine
 
 
@@ -89,3 +90,12 @@ def test_an_invariant_that_is_broken_is_seen_by_its_check(check, changes):
 )
 def test_what_the_design_allows_is_not_called_wrong(changes):
     assert violations(replace(WELL, **changes)) == []
+
+
+def test_usage_that_differs_from_the_rows_is_told_by_lease():
+    assert differences({"a": 120, "b": 0}, {"a": 120}) == []
+    assert differences({"a": 120, "c": 7}, {"a": 119, "d": 1}) == [
+        "usage of lease a is 119 s, and its rows say 120 s",
+        "usage of lease c is 0 s, and its rows say 7 s",
+        "usage of lease d is 1 s, and its rows say 0 s",
+    ]
