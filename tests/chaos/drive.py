@@ -57,6 +57,14 @@ class Result:
     seconds: float = 0.0
     grants: int = 0
 
+    def totals(self) -> str:
+        """Return what it came to in a line."""
+        met = f"{self.faults.total()} of {len(self.faults)} kinds"
+        return (
+            f"seed {self.seed}: {self.steps} steps, faults injected: {met}, "
+            f"invariants checked: {self.checked}, violations: {len(self.violations)}"
+        )
+
     def text(self) -> str:
         """Return it for a person to read."""
         lines = [f"seed: {self.seed}", f"steps: {self.steps}, {self.grants} leases granted"]
