@@ -3,8 +3,19 @@
 Docker answers 500, too late or not at all, GPUs fall off the bus, and now and then the power goes.
 
 The long form, on a Docker of memory, is tests/chaos. Here each server is a container of a tiny image whose
-web server answers at once, and the checks are the same (tests/chaos/invariants.py). The lab does not stand
-still for them: what is checked is what was so before and after the ledger was read.
+web server answers at once. The lab does not stand still for the checks: what is checked is what was so before
+and after the ledger was read.
+
+After each step, four checks of tests/chaos/invariants.py (`CHECKS`): a device is in one open lease; a running
+container has its lease and exactly its devices; a lease closes after its container; guarantees of memory fit
+what the host has for servers, one server less than people ask for. And three of this form: a server that came
+up and whose end nobody asked for runs; no GPU is granted that the agent has seen lost; two containers of
+somebody else, one of them with the lab's labels, live. At the end: every lease has its running container, and
+usage by lease is what the ledger's rows say.
+
+Only the form of memory checks each call that the lab makes to Docker (what it ends, what it touches), grants
+against the snapshot of their moment (its age, cordons, processes, quarantine), that a lease closes within its
+deadline, what the hub calls running or ended, and that a cancelled start leaves nothing.
 
 Set GPULAB_CHAOS_SEED and GPULAB_CHAOS_STEPS for another run.
 """
@@ -19,6 +30,7 @@ from collections import Counter
 from functools import partial
 
 import docker
+import psutil
 import pytest
 import requests
 from sqlalchemy import select
@@ -30,11 +42,13 @@ from tests.chaos.invariants import (
     a_running_container_has_its_lease,
     memory_fits_the_host,
 )
+from tests.chaos.usage import usage_is_what_the_rows_say
 from tests.live import images, power
+from tests.live.foreign import Foreign
 from tests.live.lab import until
 from tests.live.meddler import KINDS, meddling
 
-from gpulab_hub import history, quarantine
+from gpulab_hub import history, quarantine, settings
 from gpulab_hub.database import lab_database, reading
 from gpulab_hub.schema import LeaseDevice
 from gpulab_spawner.container import LABEL_HUB, LABEL_LEASE, LABEL_SERVER, LABEL_USER
@@ -46,8 +60,11 @@ SEED = int(os.environ.get("GPULAB_CHAOS_SEED", "1"))
 STEPS = int(os.environ.get("GPULAB_CHAOS_STEPS", "60"))
 HTTPD, SLEEPER = "gpulab-test/httpd:latest", "gpulab-test/sleepy:latest"
 USERS, SERVERS = ("ada", "bo", "cy"), ("", "two")
+MEMORY, FIT = 256 * 2**20, 5
+"""Bytes of a server, and how many of them the host has memory for; people may have one more."""
 SETTINGS = f"""
-servers: {{memory: 256M, start_timeout_seconds: 10}}
+host: {{memory_reserve: {psutil.virtual_memory().total - FIT * MEMORY}}}
+servers: {{memory: {MEMORY}, start_timeout_seconds: 10}}
 profiles:
   - display_name: Quick
     default: true
@@ -89,6 +106,10 @@ class Chaos:
         done: What was done, in words.
         faults: What was injected, by kind.
         lost: UUIDs of the GPUs that are off the bus, and since when the agent's snapshot says so.
+        foreign: Containers of somebody else.
+        usable: Memory that the host has for servers, in bytes, as admission has it.
+        short: Starts that were refused for want of memory.
+        checked: How many times something was checked.
     """
 
     def __init__(self, lab, meddler, directory, seed):
@@ -98,12 +119,20 @@ class Chaos:
         self.bound_to_come = [
             *(partial(self.docker_fails, kind) for kind in KINDS),
             *(self.gpu_is_lost, self.power_goes, self.kill_hub, self.kill_service, self.kill_docker),
+            self.all_start,
         ]
         self.choose.shuffle(self.bound_to_come)
         self.steady, self.done, self.faults = {}, [], Counter()
         self.database = lab_database(lab.paths)
         self.docker = docker.APIClient(base_url=lab.engine.url, version="auto", timeout=30)
         self.engine = Engine(self.docker)
+        reserve = settings.load(lab.paths.config).host.memory_reserve
+        self.usable = psutil.virtual_memory().total - reserve
+        self.short = self.checked = 0
+        # All that a server's container has but the witness, for which one must know the lab's key.
+        known = {LABEL_HUB: lab.record.hub_id, LABEL_SERVER: ""}
+        like_ours = {**known, LABEL_USER: "f" * 32, LABEL_LEASE: "f" * 32}
+        self.foreign = Foreign(self.docker, SLEEPER, like_ours)
 
     def step(self, number):
         """Do the next thing; every sixth is one of a list, so that a short run meets every kind of fault."""
@@ -137,16 +166,34 @@ class Chaos:
         keys = [(u, s) for u in USERS for s in SERVERS if (u, s) not in taken]
         return self.choose.choice(keys) if keys else None
 
-    def ask(self, key, profile="quick"):
-        shape = self.choose.choice(("none", "gpu:1", "gpu:2")) if profile == "quick" else "gpu:1"
+    def ask(self, key, profile="quick", shape=None):
+        shapes = ("none", "gpu:1", "gpu:2") if profile == "quick" else ("gpu:1",)
+        shape = shape or self.choose.choice(shapes)
         self.say(f"start {key} {profile} {shape}")
         return self.lab.spawn(key[0], {"profile": profile, "shape": shape}, key[1])
 
-    def start(self):
-        if (key := self.free()) is None:
+    def start(self, key=None, shape=None):
+        if (key := key or self.free()) is None:
             return
-        if self.ask(key).status_code in (201, 202) and self.lab.wait_ready(*key).get("ready"):
+        answer = self.ask(key, shape=shape)
+        if answer.status_code not in (201, 202):
+            self.short += "of host memory" in answer.text
+            return
+        event = self.lab.wait_ready(*key)
+        self.short += "of host memory" in event.get("message", "")
+        if event.get("ready"):
             self.steady[key] = self.lab.container(*key).id
+
+    def all_start(self):
+        """Let people ask for all servers that they may have, until one is refused for want of memory."""
+        self.say("all start")
+        until(self.rest, "ledger and containers agree")
+        before = self.short
+        until(lambda: self.start_rest() or self.short > before, "memory is short")
+
+    def start_rest(self):
+        for key in [(u, s) for u in USERS for s in SERVERS if (u, s) not in self.steady]:
+            self.start(key, "none")
 
     def start_and_cancel(self):
         if key := self.free():
@@ -206,7 +253,7 @@ class Chaos:
         self.say(f"Docker fails: {kind}")
         self.meddler.next(kind, self.choose.randint(1, 4))
         before = self.meddler.met.total()
-        full = self.free() is None
+        full = self.free() is None or len(self.steady) >= FIT
         self.choose.choice((self.stop,) if full else (self.start, self.start_and_cancel, self.start))()
         self.meddler.stop()
         self.faults[f"Docker: {kind}"] += self.meddler.met.total() - before
@@ -234,11 +281,13 @@ class Chaos:
         power.cut(self.lab)
         self.steady.clear()
         power.come_back(self.lab, self.directory)
+        self.foreign.start()
 
     # Looking
 
     def seen(self):
-        return {c.id: c for c in self.engine.find({LABEL_HUB: self.lab.record.hub_id})}
+        ours = self.engine.find({LABEL_HUB: self.lab.record.hub_id})
+        return {c.id: c for c in ours if c.id not in self.foreign.running}
 
     def wrong(self):
         """Return what is wrong, in words."""
@@ -259,11 +308,13 @@ class Chaos:
             if c.id in after and LABEL_LEASE in c.labels
         ]
         evidence = Evidence(
-            leases, [tuple(row) for row in held], closed, both, quarantined, usable_memory=2**62
+            leases, [tuple(row) for row in held], closed, both, quarantined, usable_memory=self.usable
         )
+        self.checked += len(CHECKS) + 3
         found = [words for check in CHECKS for words in check(evidence)]
         ids = {c.id for c in after.values() if c.alive}
         found += [f"{key} was ended, and nobody asked" for key, c in self.steady.items() if c not in ids]
+        found += self.foreign.ended()
         return found + [
             f"lease {lease.id} was granted {device.uuid}, which was lost"
             for lease in leases
@@ -279,8 +330,21 @@ class Chaos:
         ended = [c for c in self.seen().values() if not c.alive]
         return {x.id for x in leases} == alive and not ended and {x.state for x in leases} <= {"running"}
 
+    def at_the_end(self, began):
+        """Return what is wrong when all servers were stopped, in words."""
+        self.checked += 2
+        return self.foreign.ended() + usage_is_what_the_rows_say(self.database, began, time.time())
+
+    def totals(self):
+        return (
+            f"seed {SEED}: {STEPS} steps, faults injected: {self.faults.total()} {dict(self.faults)}, "
+            f"invariants checked: {self.checked}, violations: 0 "
+            f"({self.short} starts were refused for want of memory)"
+        )
+
     def close(self):
         self.database.dispose()
+        self.foreign.remove()
         self.docker.close()
 
 
@@ -297,8 +361,8 @@ def _told(container, *, alive):
     )
 
 
-def test_all_invariants_hold_while_hub_service_and_docker_are_killed_and_fail(lab, meddler, lab_dir):
-    chaos = Chaos(lab, meddler, lab_dir, SEED)
+def test_all_invariants_hold_while_hub_service_and_docker_are_killed_and_fail(lab, meddler, lab_dir, capsys):
+    chaos, began = Chaos(lab, meddler, lab_dir, SEED), time.time()
     try:
         for number in range(1, STEPS + 1):
             try:
@@ -308,11 +372,13 @@ def test_all_invariants_hold_while_hub_service_and_docker_are_killed_and_fail(la
             wrong = chaos.wrong()
             assert not wrong, (f"seed {SEED}, step {number}", wrong, chaos.done[-20:])
         until(chaos.rest, f"ledger and containers agree; seed {SEED}; {chaos.done[-20:]}")
+        chaos.checked += 1
         assert not chaos.wrong()
+        lab.end_servers()
+        until(lambda: not chaos.seen(), "no container of the lab is left")
+        assert not chaos.at_the_end(began)
     finally:
         chaos.close()
-        lab.end_servers()
     assert not chaos.bound_to_come or STEPS < 60
-    print(f"seed {SEED}: {STEPS} steps, faults injected: {chaos.faults.total()} {dict(chaos.faults)}")
-    print(f"invariants checked: {(len(CHECKS) + 2) * (STEPS + 1)}, violations: 0")
-    until(lambda: lab.containers() == [], "no container is left")
+    with capsys.disabled():
+        print(f"\nchaos on a real engine, {chaos.totals()}")
