@@ -2,18 +2,25 @@
 
 world     a lab with containers (tests/hub/test_reconcile.py)
 service   a running service; `await service.ask("GET", "leases", "ada")`
+live      feeds the service's streams while it is there; `live(GPU_0=40.0)` lets readings come
+reader    opens streams: `await reader(PAGE, "ada")`, and `await stream.next()` for its events
 """
 
+import asyncio
 import json
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
+import aiohttp
 import pytest
 from tests.fakes.lab import NOON
 from tests.fakes.who_hub import WhoHub
+from tests.hub.telemetry.readings import batch
 from tests.hub.test_reconcile import World
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest
 from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
+from yarl import URL
 
 from gpulab_hub.health.watch import Watch
 from gpulab_hub.ledger import Ledger
@@ -108,4 +115,70 @@ async def service(world):
     hub.close()
 
 
-__all__ = ["PREFIX", "service", "world"]
+class Reader:
+    """An open stream: its events, as they come."""
+
+    def __init__(self, service, session):
+        self._service, self._session, self._answer = service, session, None
+
+    async def open(self, path, user=None, **headers):
+        if user:
+            headers["Authorization"] = f"token {user}"
+        self._answer = await self._session.get(URL(self._service.url + path, encoded=True), headers=headers)
+        assert self._answer.status == 200
+        assert self._answer.headers["Content-Type"] == "text/event-stream"
+        return self
+
+    async def next(self):
+        """Return the data of the next event, or the name of one that has none."""
+        async with asyncio.timeout(10):
+            while True:
+                text = await self._answer.content.readuntil(b"\n\n")
+                fields = dict(line.split(b": ", 1) for line in text.splitlines() if b": " in line)
+                if fields.get(b"data"):
+                    return json.loads(fields[b"data"])
+                if b"event" in fields:
+                    return fields[b"event"].decode()
+
+    def close(self):
+        if self._answer is not None:
+            self._answer.close()
+
+    async def end(self):
+        """Wait until it ends."""
+        with suppress(aiohttp.ClientError, asyncio.IncompleteReadError):
+            async with asyncio.timeout(10):
+                await self._answer.content.read()
+
+
+@pytest.fixture
+async def reader(service):
+    """Opens streams: `await reader(PAGE, "ada")`."""
+    readers = []
+    async with aiohttp.ClientSession() as session:
+
+        def opened(path, user=None, **headers):
+            readers.append(Reader(service, session))
+            return readers[-1].open(path, user, **headers)
+
+        yield opened
+        for each in readers:
+            each.close()
+
+
+@pytest.fixture
+async def live(service, world):
+    """A service whose streams are fed; `live(GPU=use, ...)` lets readings come."""
+    feeding = asyncio.create_task(service.lab.streams.run())
+
+    def feed(**devices):
+        world.lab.now += 1
+        world.lab.inventory = replace(world.lab.inventory, taken_at=world.lab.now)
+        service.lab.live.take(batch(world.lab.now, **{k.replace("_", "-"): v for k, v in devices.items()}))
+
+    yield feed
+    service.lab.streams.close()
+    feeding.cancel()
+
+
+__all__ = ["PREFIX", "live", "reader", "service", "world"]

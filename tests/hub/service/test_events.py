@@ -1,19 +1,16 @@
 """The event streams: what changed, to whom what may be known; slow, revoked and too many readers."""
 
 import asyncio
-import json
 import os
 import signal
 from contextlib import suppress
 from dataclasses import replace
 
 import aiohttp
-import pytest
 from tests.fakes.lab import NOON, machine
 from tests.fakes.service_pages import cookie
 from tests.hub.telemetry.readings import batch
 from tornado.testing import bind_unused_port
-from yarl import URL
 
 from gpulab_hub.admission import View
 from gpulab_hub.service import app, events
@@ -24,74 +21,9 @@ from gpulab_hub.service.streams import MOST_OF_ONE
 from gpulab_hub.visible import Holders, Privacy, Viewer
 from gpulab_hub.withheld import Survey
 from gpulab_spawner.errors import LedgerUnavailable
+from gpulab_spawner.telemetry.readings import DeviceReading, ProcessReading
 
 PAGE = f"{PREFIX}events"
-
-
-class Reader:
-    """An open stream: its events, as they come."""
-
-    def __init__(self, service, session):
-        self._service, self._session, self._answer = service, session, None
-
-    async def open(self, path, user=None, **headers):
-        if user:
-            headers["Authorization"] = f"token {user}"
-        self._answer = await self._session.get(URL(self._service.url + path, encoded=True), headers=headers)
-        assert self._answer.status == 200
-        assert self._answer.headers["Content-Type"] == "text/event-stream"
-        return self
-
-    async def next(self):
-        """Return the data of the next event, or the name of one that has none."""
-        async with asyncio.timeout(10):
-            while True:
-                text = await self._answer.content.readuntil(b"\n\n")
-                fields = dict(line.split(b": ", 1) for line in text.splitlines() if b": " in line)
-                if fields.get(b"data"):
-                    return json.loads(fields[b"data"])
-                if b"event" in fields:
-                    return fields[b"event"].decode()
-
-    def close(self):
-        if self._answer is not None:
-            self._answer.close()
-
-    async def end(self):
-        """Wait until it ends."""
-        with suppress(aiohttp.ClientError, asyncio.IncompleteReadError):
-            async with asyncio.timeout(10):
-                await self._answer.content.read()
-
-
-@pytest.fixture
-async def reader(service):
-    """Opens streams: `await reader(PAGE, "ada")`."""
-    readers = []
-    async with aiohttp.ClientSession() as session:
-
-        def opened(path, user=None, **headers):
-            readers.append(Reader(service, session))
-            return readers[-1].open(path, user, **headers)
-
-        yield opened
-        for each in readers:
-            each.close()
-
-
-@pytest.fixture
-async def live(service, world):
-    """A service whose streams are fed; `live(GPU=use, ...)` lets readings come."""
-    feeding = asyncio.create_task(service.lab.streams.run())
-
-    def feed(**devices):
-        world.lab.now += 1
-        world.lab.inventory = replace(world.lab.inventory, taken_at=world.lab.now)
-        service.lab.live.take(batch(world.lab.now, **{k.replace("_", "-"): v for k, v in devices.items()}))
-
-    yield feed
-    service.lab.streams.close()
-    feeding.cancel()
 
 
 async def test_a_change_comes_as_that_change_alone(service, reader, live):
@@ -132,10 +64,13 @@ def change_privacy(service, privacy):
 
 
 async def test_a_program_gets_readings_and_no_process_of_others(service, reader, live, world):
-    stream = await reader(f"{API}events", "li")
-    live(GPU_0=7.0)
-    found = await stream.next()
-    assert [(d["device"], d["utilisation"]) for d in found["devices"]] == [("GPU-0", 7.0)]
+    _, container = world.up("ada")
+    train = ProcessReading(7, "train", container.id, 2**30, 5.0)
+    live(GPU_0=DeviceReading("GPU-0", "GPU-0", 7.0, processes=(train,)))
+    for user, names in {"ada": ["train"], "li": [], "root": ["train"]}.items():
+        (device,) = (await (await reader(f"{API}events", user)).next())["devices"]
+        assert (device["device"], device["utilisation"]) == ("GPU-0", 7.0)
+        assert [process["name"] for process in device["processes"]] == names, user
 
 
 async def test_without_new_readings_it_says_that_it_is_there(service, reader, live, monkeypatch):

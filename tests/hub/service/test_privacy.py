@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.fakes.lab import NOON, find_person, machine
 from tests.fakes.service_pages import cookie
 
+from gpulab_hub.accounting.report import By
 from gpulab_hub.admission import View
 from gpulab_hub.history import HeldDevice, Record
 from gpulab_hub.service.api import API, ENDPOINTS, PREFIX
@@ -74,6 +75,7 @@ def scene(service, world):
         world.once()
         lease, container = world.up(owner, server=what["server"])
         processes[f"GPU-{number}"] = (ProcessReading(7, what["process"], container.id, 2**30, 5.0),)
+    world.lab.now += 5  # so that there is usage
     devices = tuple(DeviceReading(key, key, 5.0, 1, 2, found) for key, found in processes.items())
     service.lab.live.take(Batch("node", world.lab.now, 1.0, "boot", devices=devices))
     failed = tuple(f"closed lease 1 of {owner}: Docker does not answer" for owner in PEOPLE)
@@ -87,7 +89,7 @@ def policy(service, holders):
     admission._around = replace(admission._around, privacy=privacy)
 
 
-async def everything(service, viewer):
+async def everything(service, reader, viewer):
     """Return all that the service says to a viewer, by address."""
     (leases,) = [(await service.ask("GET", "leases", "root")).json["leases"]]
     ids = [lease["id"] for lease in leases]
@@ -97,14 +99,16 @@ async def everything(service, viewer):
         if e.method == "get" and not e.stream and "{" not in e.path and e.path != "openapi.json"
     ]
     addresses += [f"{API}leases?past=1", f"{API}readings?device=GPU-0&since=0", f"{API}readings?device=GPU-1"]
+    addresses += [f"{API}usage?by={by}{mine}" for by in By for mine in ("", "&mine=1")]
     addresses += [f"{API}leases/{lease}" for lease in ids]
     addresses += [f"{API}readings?lease={lease}&since=0" for lease in ids]
     addresses += [f"{API}readings?device=lease:{lease}&since=0" for lease in ids]
     found = {a: (await service.ask("GET", a, viewer)).body.decode() for a in addresses}
-    pages = [PREFIX, f"{PREFIX}devices/GPU-0", f"{PREFIX}devices/GPU-1?zoom=day"]
+    reports = [f"{PREFIX}report", f"{PREFIX}report.csv"]
+    pages = [PREFIX, f"{PREFIX}devices/GPU-0", f"{PREFIX}devices/GPU-1?zoom=day", f"{PREFIX}usage", *reports]
     for address in pages:
         answer = await service.ask("GET", address, None, None, Cookie=f"service-gpulab={cookie(viewer)}")
-        assert answer.status == 200
+        assert answer.status == (403 if address in reports and viewer != "root" else 200)
         # Its own name is in every page's bar.
         found[address] = answer.body.decode()
     for lease in ids:
@@ -113,16 +117,20 @@ async def everything(service, viewer):
             answer = await service.ask("DELETE", f"leases/{lease}", viewer, b"")
             assert answer.status == 403
             found[f"DELETE {lease}"] = answer.body.decode()
+    for address in (f"{PREFIX}events", f"{API}events"):
+        found[address] = json.dumps(await (await reader(address, viewer)).next(), ensure_ascii=False)
     return found
 
 
 @pytest.mark.parametrize("holders", Holders)
 @pytest.mark.parametrize("viewer", LOOKS)
-async def test_nothing_of_anothers_is_in_any_answer_beyond_the_policy(scene, viewer, holders):
+async def test_nothing_of_anothers_is_in_any_answer_beyond_the_policy(scene, reader, live, viewer, holders):
     policy(scene, holders)
-    found = await everything(scene, viewer)
+    found = await everything(scene, reader, viewer)
     for text in found.values():
         require_private(text, viewer, holders)
+    used = found[f"{API}usage?by=user"]
+    assert [owner in used for owner in PEOPLE] == [viewer in (owner, "root") for owner in PEOPLE]
     together = "".join(found.values())
     for owner in PEOPLE:
         if viewer == "root":
