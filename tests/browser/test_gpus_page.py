@@ -10,6 +10,7 @@ from tests.fakes.service_pages import ServicePages, machine
 
 from gpulab_hub.service import streams
 from gpulab_hub.visible import Holders, Privacy
+from gpulab_hub.when import say_time
 from gpulab_spawner.telemetry.readings import ProcessReading
 
 pytestmark = pytest.mark.browser
@@ -232,17 +233,37 @@ def test_everything_is_reached_by_keyboard(open_page, pages):
     expect(page.get_by_role("heading", level=1)).to_have_text("GPU 0 · H100")
 
 
+KEEP_PLOTS = """
+  let library;
+  window.plots = [];
+  const construct = (Kind, given) => window.plots[window.plots.push(new Kind(...given)) - 1];
+  const set = (made) => { library = new Proxy(made, { construct }); };
+  Object.defineProperty(window, "uPlot", { get: () => library, set });
+"""
+
+
 def test_the_plots_show_gaps_and_the_table_the_same(open_page, pages):
-    fakes.recall(pages, pages.lab.now)
-    page = open_page(path="devices/GPU-0?zoom=3h")
+    gap = fakes.recall(pages, pages.lab.now)
+    page = open_page()
+    page.add_init_script(KEEP_PLOTS)
+    page.goto(f"{pages.url}{PAGE}devices/GPU-0?zoom=3h")
     expect(page.locator(".u-title")).to_have_text(
         ["Utilisation, %", "Memory, GiB", "Power, W", "Temperature, °C"]
     )
     expect(page.locator(".uplot canvas")).to_have_count(4)
+    for times, *lines in page.evaluate("window.plots.map((plot) => plot.data)"):
+        assert len(times) > 150
+        (at,) = [n for n, time in enumerate(times) if time in gap]
+        assert [line[at] for line in lines] == [None] * len(lines)
+        assert all(line[n] is not None for line in lines for n in (at - 1, at + 1))
     page.get_by_text("As a table").click()
-    rows = page.locator(".plots-table tbody tr")
+    rows = page.locator(".plots-table tbody th")
     expect(rows.first).to_be_visible()
-    assert 30 <= rows.count() <= 36
+    step = 300
+    without = range(gap.start + -gap.start % step, gap.stop - step + 1, step)
+    shown = set(rows.all_text_contents())
+    assert {say_time(without.start - 2 * step, pages.lab.now), say_time(gap.stop, pages.lab.now)} <= shown
+    assert shown.isdisjoint(say_time(at, pages.lab.now) for at in without)
     page.get_by_role("link", name="day", exact=True).click()
     expect(page.locator(".plots-zoom [aria-current]")).to_have_text("day")
 

@@ -301,12 +301,13 @@ def remember(pages, now):
 
 
 def recall(pages, now, minutes=180):
-    """Let the history hold minutes of every device and lease, with a gap of a quarter of an hour."""
+    """Let the history hold minutes of every device and lease, but for a gap: return it, in Unix seconds."""
     begin = int(now) // 60 * 60 - minutes * 60
+    gap = range(begin + 60 * 60, begin + 75 * 60)
     for number, device in enumerate(pages.lab.inventory.devices()):
         made = []
         for n in range(minutes):
-            if 60 <= n < 75:
+            if begin + 60 * n in gap:
                 continue
             use = 0.0 if number % 3 == 1 else max(0.0, 60 + 35 * math.sin(n / 9 + number))
             gib = 8 + use / 2
@@ -328,6 +329,7 @@ def recall(pages, now, minutes=180):
     for lease in pages.service.book.standing().leases.values():
         used = pages.points.series.get(next(iter(lease.devices), ""), ())
         pages.points.series[lease_series(lease.id)] = used
+    return gap
 
 
 def plotting():
