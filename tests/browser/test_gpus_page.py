@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from playwright.sync_api import expect
+from tests.browser.contrast import hard_to_read
 from tests.fakes import service_pages as fakes
 from tests.fakes.service_pages import ServicePages, machine
 
@@ -16,6 +17,15 @@ from gpulab_spawner.telemetry.readings import ProcessReading
 pytestmark = pytest.mark.browser
 
 PAGE = "/services/gpulab/"
+THEMED = (
+    ("ada", ""),
+    ("ada", "devices/GPU-0"),
+    ("ada", "devices/GPU-4"),
+    ("ada", "usage"),
+    ("root", ""),
+    ("root", "report"),
+    ("ada", "report"),
+)
 
 
 @pytest.fixture
@@ -335,6 +345,26 @@ def test_no_page_is_wider_than_its_window(chromium, tmp_path, name):
                 page.goto(f"{pages.url}{PAGE}{path}")
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
             context.close()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_page_can_be_read_in_both_themes(chromium, tmp_path, theme):
+    faint = {}
+    with ServicePages(fakes.migrated(tmp_path), fakes.MACHINES["8"], uplot=fakes.plotting()) as pages:
+        fakes.scene(pages, "8", minutes=1)
+        for user, path in THEMED:
+            context = chromium.new_context(color_scheme=theme)
+            context.add_cookies([pages.cookie(user)])
+            page = context.new_page()
+            page.goto(f"{pages.url}{PAGE}{path}")
+            expect(page.locator("html")).to_have_attribute("data-bs-theme", theme)
+            if page.locator("#plots").count():
+                expect(page.locator(".uplot canvas")).to_have_count(4)
+            for closed in page.locator("summary").all():
+                closed.click()
+            faint |= {(user, path, words): ratio for words, ratio in hard_to_read(page, "body")}
+            context.close()
+    assert faint == {}
 
 
 def test_nothing_but_the_labs_own_files_runs(open_page, pages):

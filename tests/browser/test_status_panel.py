@@ -12,6 +12,7 @@ import time
 
 import pytest
 from playwright.sync_api import expect
+from tests.browser.contrast import ratio
 from tests.images.fakehub import FakeHub
 from tests.images.userserver import UserServer
 
@@ -306,7 +307,7 @@ def choose_theme(page, theme):
 
 
 def contrast(page, where):
-    """Return the contrast of the first visible element's text by WCAG's formula."""
+    """Return the contrast of the first visible element's text."""
     front, back = page.locator(f"{where}:visible").first.evaluate(
         """(element) => {
           const seen = (e) => {
@@ -316,11 +317,4 @@ def contrast(page, where):
           return [getComputedStyle(element).color, seen(element)];
         }"""
     )
-    light, dark = sorted((luminance(front), luminance(back)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def luminance(color):
-    parts = [int(part) / 255 for part in re.findall(r"\d+", color)[:3]]
-    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    return ratio(*([int(part) for part in re.findall(r"\d+", color)[:3]] for color in (front, back)))
