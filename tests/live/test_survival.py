@@ -10,6 +10,7 @@ import json
 import signal
 import subprocess
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
@@ -88,14 +89,15 @@ def home(start_lab):
         yield inhabited
 
 
-def test_eight_kernels_count_on_while_the_hub_restarts_and_no_lease_changes(home):
+def test_eight_kernels_count_on_while_the_hub_restarts_and_no_lease_changes(home, capsys):
     before, kept = home.counts(), home.ledger()
     for number in (signal.SIGTERM, signal.SIGKILL):
         began = time.monotonic()
         home.lab.restart_hub(number)
         home.see_all()
         took = time.monotonic() - began
-        print(f"{number.name}: the hub and {len(PEOPLE)} pages answered {took:.1f} s after its end")
+        with capsys.disabled():
+            print(f"{number.name}: the hub and {len(PEOPLE)} pages answered {took:.1f} s after its end")
         now = home.counts()
         assert all(now[name] > before[name] for name in PEOPLE)
         assert home.ledger() == kept
@@ -127,7 +129,7 @@ def set_link(container, state):
     subprocess.run([*command, "ip", "link", "set", "eth0", state], check=True)
 
 
-def test_a_frozen_and_a_cut_off_server_are_still_there_after_a_restart_of_the_hub(home):
+def test_a_frozen_and_a_cut_off_server_are_still_there_after_a_restart_of_the_hub(home, capsys):
     icy, lost, *others = PEOPLE
     before, kept = home.counts(), home.ledger()
     containers = {name: home.lab.container(name) for name in (icy, lost)}
@@ -137,7 +139,8 @@ def test_a_frozen_and_a_cut_off_server_are_still_there_after_a_restart_of_the_hu
         for name in others:
             until(lambda name=name: home.page_answers(name), f"the page of {name} answers")
         took = time.monotonic() - began
-        print(f"two servers silent: the hub and {len(others)} pages answered {took:.1f} s after its end")
+        with capsys.disabled():
+            print(f"two servers silent: the hub and {len(others)} pages answered {took:.1f} s after its end")
         rounds(home.lab)  # at least 5 s
         for container in containers.values():
             container.reload()
@@ -152,6 +155,12 @@ def test_a_frozen_and_a_cut_off_server_are_still_there_after_a_restart_of_the_hu
     assert home.ledger() == kept
 
 
+def held_seconds(leases, devices):
+    """For each lease the seconds from its grant until it was closed, for each of its devices."""
+    of_each = Counter(device.lease_id for device in devices)
+    return {each.id: (int(each.closed_at) - int(each.opened_at)) * of_each[each.id] for each in leases}
+
+
 def test_after_a_power_cut_the_leases_are_closed_and_everybody_is_told(home, lab_dir):
     lab = home.lab
     held = {lease["id"] for lease in lab.leases()}
@@ -162,6 +171,11 @@ def test_after_a_power_cut_the_leases_are_closed_and_everybody_is_told(home, lab
     past = [each for each in json.loads(lab.gpulab("leases", "--all", "--json")) if each["id"] in held]
     assert {(each["cause"], each["state"]) for each in past} == {("restarted", "closed")}
     assert lab.containers() == []
+    rows = json.loads(lab.gpulab("usage", "--by", "lease", "--json"))["rows"]
+    expected = held_seconds(*home.ledger())
+    assert held <= expected.keys()
+    for figure in ("device_seconds", "gpu_seconds"):
+        assert {row["key"]: row[figure] for row in rows} == expected
     words = f"ended: the machine was restarted at {say_time(at, time.time())}"
     for name, session in home.sessions.items():
         assert words in session.get(f"{lab.url}/hub/home", timeout=30).text, name
