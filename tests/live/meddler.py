@@ -3,6 +3,7 @@
     with meddling(engine, directory) as meddler:
         meddler.url             # for the lab, in place of the engine's
         meddler.next("error", 3)    # the next three requests are answered 500
+        meddler.rain(0.3, 7)        # of all further ones three in ten fail at once, drawn by the seed 7
 
 It hands whole requests and answers on, which is all that the product needs; a stream would not pass.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import random
 import socket
 import socketserver
 import sys
@@ -25,6 +27,7 @@ from tests.live.engines import Engine
 
 KINDS = ("error", "error after", "cut", "hang")
 """Answers 500; does it, then answers 500; closes the connection; says nothing for as long as it is held."""
+_AT_ONCE = ("error", "error after", "cut")
 _HELD_SECONDS = 30
 _OWN = frozenset({"connection", "transfer-encoding", "content-length", "keep-alive"})
 
@@ -52,6 +55,7 @@ class Meddler:
         self.engine_socket, self.url = engine.state / "docker.sock", f"unix://{path}"
         self.met: Counter[str] = Counter()
         self._guard, self._kind, self._left = threading.Lock(), "", 0
+        self._share, self._draw = 0.0, random.Random(0)
         self._let_go = threading.Event()
 
     def next(self, kind: str, requests: int) -> None:
@@ -60,20 +64,29 @@ class Meddler:
         with self._guard:
             self._kind, self._left = kind, requests
 
+    def rain(self, share: float, seed: int) -> None:
+        """Fail a share of all further requests, in the kinds that cost no time."""
+        with self._guard:
+            self._share, self._draw = share, random.Random(seed)
+
     def stop(self) -> None:
         """Fail nothing more, and let go of what is held."""
         with self._guard:
-            self._left = 0
+            self._left, self._share = 0, 0.0
         self._let_go.set()
 
     def meet(self) -> str:
         """Return how the request at hand fails, "" if it does not."""
         with self._guard:
-            if not self._left:
+            if self._left:
+                self._left -= 1
+                kind = self._kind
+            elif self._draw.random() < self._share:
+                kind = self._draw.choice(_AT_ONCE)
+            else:
                 return ""
-            self._left -= 1
-            self.met[self._kind] += 1
-            return self._kind
+            self.met[kind] += 1
+            return kind
 
     def hold(self) -> None:
         """Wait until held requests are let go."""

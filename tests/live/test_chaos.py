@@ -17,7 +17,10 @@ Only the form of memory checks each call that the lab makes to Docker (what it e
 against the snapshot of their moment (its age, cordons, processes, quarantine), that a lease closes within its
 deadline, what the hub calls running or ended, and that a cancelled start leaves nothing.
 
-Set GPULAB_CHAOS_SEED and GPULAB_CHAOS_STEPS for another run.
+After the steps it rains: servers come and go while half of Docker's answers fail, until 500 faults in all
+were met.
+
+Set GPULAB_CHAOS_SEED, GPULAB_CHAOS_STEPS and GPULAB_CHAOS_FAULTS for another run.
 """
 
 import json
@@ -58,6 +61,7 @@ pytestmark = pytest.mark.live
 
 SEED = int(os.environ.get("GPULAB_CHAOS_SEED", "1"))
 STEPS = int(os.environ.get("GPULAB_CHAOS_STEPS", "60"))
+FAULTS = int(os.environ.get("GPULAB_CHAOS_FAULTS", "500"))
 HTTPD, SLEEPER = "gpulab-test/httpd:latest", "gpulab-test/sleepy:latest"
 USERS, SERVERS = ("ada", "bo", "cy"), ("", "two")
 MEMORY, FIT = 256 * 2**20, 5
@@ -258,6 +262,20 @@ class Chaos:
         self.meddler.stop()
         self.faults[f"Docker: {kind}"] += self.meddler.met.total() - before
 
+    def it_rains(self):
+        """Let servers come and go while half of Docker's answers fail."""
+        self.say("it rains")
+        before = Counter(self.meddler.met)
+        self.meddler.rain(0.5, self.choose.randrange(2**32))
+        try:
+            for _ in range(6):
+                deeds = (self.start, self.start_and_cancel) if self.free() else (self.stop,)
+                self.choose.choice((*deeds, self.stop))()
+        finally:
+            self.meddler.stop()
+        for kind, count in (self.meddler.met - before).items():
+            self.faults[f"Docker: {kind}"] += count
+
     def gpu_is_lost(self):
         number = self.choose.randrange(8)
         before = {gpu["uuid"]: gpu["index"] for gpu in self.snapshot()["gpus"]}
@@ -362,7 +380,7 @@ def _told(container, *, alive):
 
 
 def test_all_invariants_hold_while_hub_service_and_docker_are_killed_and_fail(lab, meddler, lab_dir, capsys):
-    chaos, began = Chaos(lab, meddler, lab_dir, SEED), time.time()
+    chaos, began, rained = Chaos(lab, meddler, lab_dir, SEED), time.time(), 0
     try:
         for number in range(1, STEPS + 1):
             try:
@@ -371,6 +389,15 @@ def test_all_invariants_hold_while_hub_service_and_docker_are_killed_and_fail(la
                 chaos.say(f"no answer: {error}")
             wrong = chaos.wrong()
             assert not wrong, (f"seed {SEED}, step {number}", wrong, chaos.done[-20:])
+        while chaos.faults.total() < FAULTS:
+            try:
+                chaos.it_rains()
+            except requests.RequestException as error:
+                chaos.say(f"no answer: {error}")
+            rained += 1
+            assert rained < FAULTS, "the rain falls on nobody"
+            wrong = chaos.wrong()
+            assert not wrong, (f"seed {SEED}, rain {rained}", wrong, chaos.done[-20:])
         until(chaos.rest, f"ledger and containers agree; seed {SEED}; {chaos.done[-20:]}")
         chaos.checked += 1
         assert not chaos.wrong()
