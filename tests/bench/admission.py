@@ -14,15 +14,13 @@ Exits with 1 if a ratio is above 3 or the growth above 2.
 import argparse
 import statistics
 import sys
-import tempfile
 import time
 from dataclasses import replace
 from datetime import date, timedelta
-from pathlib import Path
 
 from sqlalchemy import insert, text
+from tests.bench.databases import on_both
 from tests.fakes.lab import GIB, NOON, Lab, find_person, machine, request
-from tests.fakes.postgresql import Cluster, binaries
 
 from gpulab_hub import ledger, migrations, schema
 from gpulab_hub.database import open_database, writing
@@ -137,20 +135,7 @@ def run(name, make_url, rounds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=200)
-    rounds = parser.parse_args().rounds
-    good = True
-    with tempfile.TemporaryDirectory() as directory:
-        good &= run("SQLite", lambda number: f"sqlite:///{Path(directory)}/{number}.sqlite", rounds)
-    programs = binaries()
-    if programs is None:
-        print("\nPostgreSQL: not measured, its server is not installed (tests/install)")
-    else:
-        cluster = Cluster(programs, durable=True)
-        try:
-            good &= run("PostgreSQL", lambda number: cluster.url(f"bench{number}"), rounds)
-        finally:
-            cluster.stop()
-    sys.exit(0 if good else 1)
+    sys.exit(0 if on_both(run, parser.parse_args().rounds) else 1)
 
 
 if __name__ == "__main__":

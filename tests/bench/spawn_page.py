@@ -12,13 +12,11 @@ Exits with 1 if the 99th percentile is above 20 ms, or a year takes more than ha
 import argparse
 import statistics
 import sys
-import tempfile
 import time
-from pathlib import Path
 
 from sqlalchemy import insert, text
+from tests.bench.databases import on_both
 from tests.fakes.lab import GIB, NOON, Lab, machine
-from tests.fakes.postgresql import Cluster, binaries
 
 from gpulab_hub import migrations, people, schema
 from gpulab_hub.database import open_database, writing
@@ -106,19 +104,7 @@ def run(name, make_url, rounds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=400)
-    rounds = parser.parse_args().rounds
-    with tempfile.TemporaryDirectory() as directory:
-        good = run("SQLite", lambda number: f"sqlite:///{Path(directory)}/{number}.sqlite", rounds)
-    programs = binaries()
-    if programs is None:
-        print("\nPostgreSQL: not measured, its server is not installed (tests/install)")
-    else:
-        cluster = Cluster(programs, durable=True)
-        try:
-            good &= run("PostgreSQL", lambda number: cluster.url(f"page{number}"), rounds)
-        finally:
-            cluster.stop()
-    sys.exit(0 if good else 1)
+    sys.exit(0 if on_both(run, parser.parse_args().rounds) else 1)
 
 
 if __name__ == "__main__":
